@@ -170,7 +170,7 @@ def _literal(text: str) -> str | bool | int:
 
 
 def _attribute(device: Device, domain: str, name: str) -> tuple[type, object]:
-    """Returns the value with its type: a boolean is no number. A plain `name` is its driver's."""
+    """Returns an attribute's type and value. A `name` without a domain belongs to the driver."""
     plain = device.attributes.get(name) if domain == device.driver else None
     value = device.attributes.get(f"{domain}/{name}", plain)
     return type(value), value

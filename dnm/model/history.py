@@ -46,8 +46,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
 
 def recorded_moment(text: object) -> datetime | None:
-    """Parses a time with a UTC offset, from the `numbers` of a line; returns None for other
-    text."""
+    """Parses a time with a UTC offset from a line's `numbers`; returns None for other text."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:

@@ -128,7 +128,7 @@ class ReturnNode(Value, tag=True):
 
 
 class HoldClosed(Value, tag=True):
-    """The action that sets dnm's taint on a joining Node, or removes it (not `is_closed`)."""
+    """The action that sets dnm's taint on a joining Node (`is_closed`), or else removes it."""
 
     node: str
     is_closed: bool

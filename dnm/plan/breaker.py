@@ -212,9 +212,8 @@ def active_backoffs(registry: Registry, now: datetime) -> dict[str, Backoff]:
 
 
 def clamp_state(config: Config, state: LentState, now: datetime) -> LentState:
-    """Returns the state without times that a wrong clock made too late. The next attempt to return
-    a node then begins within its back-off after a failure, else within the converter's time
-    limits."""
+    """Returns the state without times that a wrong clock made too late. A return is tried again
+    within its back-off after a failure, else within the converter's time limits."""
     state = msgspec.structs.replace(state, since=min(state.since, now))
     if isinstance(state, Serving) and (pause := state.move_pause):
         longest = backoff_delay(config, pause.attempts)

@@ -55,8 +55,8 @@ def current_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
 def _status(
     inputs: Inputs, queue: str, limits: QueueLimits | None, numbers: QueueNumbers | None
 ) -> QueueStatus:
-    """Returns the status of a queue. If the document could not be read, it keeps the numbers of the
-    last run, from which the ledger is rebuilt if it is lost."""
+    """Returns the status of a queue. If the document could not be read, the status keeps the
+    numbers of the last run; a lost ledger is rebuilt from these."""
     demand = inputs.demand.queues.get(queue) if inputs.demand else None
     groups = inputs.demand.groups if inputs.demand else ()
     waiting = [group for group in groups if is_under(group.queue, queue)]

@@ -59,8 +59,8 @@ def advance_request(
 
 
 def with_converter_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
-    """Returns the request with the nodes that its converter named and, if the converter ended after
-    the run that started it, with that end."""
+    """Returns the request with the nodes that its converter named. If the converter has ended after
+    the run that started it, the request also gets that end."""
     if request.end:
         return request
     end = facts.ended.get(request.id, Ended())
@@ -191,7 +191,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
 def calls_until(
     config: Config, registry: Registry
 ) -> Iterator[tuple[str, ConverterProcess, datetime]]:
-    """Yields converters that may still run: request id or node, process, latest end."""
+    """Yields (id of a request or node, process, latest end) of converters that may still run."""
     longest = config.convert_timeout
     for request in registry.requests:
         if request.converter is not None:

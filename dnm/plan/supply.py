@@ -53,7 +53,7 @@ def supply_now(
 
 
 def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) -> Supply:
-    """Returns how many nodes of the type can be lent to the namespace that can get the most."""
+    """Returns the supply of a type, for the namespace that can get the most nodes of the type."""
     batch = facts.batch or {}
     config = resolve_shares(config, batch)
     lendable = Counter(map(config.type_of, lendable_names(config, registry, facts)))[node_type]

@@ -172,7 +172,7 @@ class Reader:
                 self._leave(name, line)
 
     def _lent_before(self, name: str, entry: LentNode, since: datetime) -> None:
-        """Begins the record of a node that was lent before the first line, from the registry."""
+        """Begins the record of a node that, by the registry, was lent before the first line."""
         begun = max(entry.since, since)
         self._open[name] = {"queue": entry.queue, "asked": None, "joined": begun}
         self._open[name]["size"] = dict(entry.counted)

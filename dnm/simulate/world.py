@@ -163,7 +163,7 @@ class World:
         return self.ledger
 
     def job_waits(self) -> list[float]:
-        """Returns the seconds that each job has waited; those that have not started, until now."""
+        """Returns the seconds that each job has waited: until its start, or until now."""
         waits = [wait for side in self.batch.values() for _, wait in side.waits]
         return waits + [self.now - job.at for side in self.batch.values() for job in side.waiting]
 
@@ -360,7 +360,7 @@ class World:
         self.batch[node_type].give(name, self.now)
 
     def resize(self, queue: str, size: Mapping[str, int], sign: int) -> None:
-        """Raises or lowers a queue and its limited ancestors by a node's size."""
+        """Raises or lowers the limits of a queue and its ancestors by a node's size."""
         for path in self.path(queue):
             for name in self.limits[path]:
                 self.limits[path][name] += sign * size.get(name, 0)

@@ -52,7 +52,7 @@ _Short = tuple[Window, EventReservation, int]  # and how many nodes the reservat
 
 
 class _Taken(NamedTuple):
-    """The nodes by which an event fills the caps, from the start of its lending until its end."""
+    """The nodes that an event takes from the caps, from the start of its lending until its end."""
 
     begins: datetime
     ends: datetime
@@ -140,8 +140,8 @@ def _compare(
 def _request_missing(
     inputs: Inputs, noted: Registry, cancelled: list[UnreserveNodes], short: list[_Short]
 ) -> Additions:
-    """Adds the reservations to make. After a cancellation all are tried again at once, since a node
-    of a cancelled reservation can serve another event."""
+    """Adds the reservations that are missing. After a cancellation all are tried again at once,
+    since a node of a cancelled reservation can serve another event."""
     reserved: list[ReserveNodes] = []
     notes: list[str] = []
     tries: dict[str, ReservationAttempt] = {}
@@ -207,7 +207,7 @@ def _reserved_nodes(inputs: Inputs, registry: Registry) -> dict[str, frozenset[s
 
 
 def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) -> frozenset[str]:
-    """Returns the nodes with a reservation that begins after lending: jobs may use them before."""
+    """Returns the nodes with reservations that begin later than lending: jobs may use these."""
     batch = inputs.facts.batch or {}
     begins_of = {node: batch[node].reservations_begin.get(f"{name}-{node}") for node in nodes}
     return frozenset(node for node in nodes if is_late(begins_of[node], begins))

@@ -38,8 +38,8 @@ def _record_low_use(inputs: Inputs, registry: Registry, noted: Registry) -> Addi
 
 
 def _held_nodes(inputs: Inputs, registry: Registry) -> dict[str, _Held] | None:
-    """Returns the serving nodes of each queue that have pods, without nodes that an administrator
-    keeps or returns; None: not all pods could be read."""
+    """Returns, by queue, the serving nodes with pods, except nodes that an administrator keeps or
+    returns; None: not all pods could be read."""
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     pods = inputs.snapshot.pods
     if inputs.demand is None or not isinstance(pods, PodList) or pods.unreadable:

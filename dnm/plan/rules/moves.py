@@ -127,7 +127,7 @@ def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
 
 
 def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:
-    """Returns why a move stops even if the queues still agree with it, or None."""
+    """Returns why a move stops, apart from the needs of the two queues, or None."""
     if name in registry.held:
         return f"{Reason.HELD.text}: dnm unhold {name}"
     if registry.nodes[name].is_kept_at(inputs.now):
@@ -301,8 +301,8 @@ def _begin_moves(
 def _move_budget(
     config: Config, registry: Registry, facts: Facts, movable: Mapping[str, int]
 ) -> ConversionBudget:
-    """Returns the budget for moves; `movable` nodes of each type may move. They take no node from
-    Slurm, and count only under the caps and budgets of their new namespace."""
+    """Returns the budget for moves; `movable` nodes of each type may move. Moves take no node from
+    Slurm, and count only under the caps and budgets of the nodes' new namespace."""
     used = count_caps(config, counted_as_lent(config, registry, facts))
     asked = CountedFrom(config=config, registry=registry, facts=facts, is_move=True)
     counts = {name: movable.get(name, 0) for name in config.node_types}

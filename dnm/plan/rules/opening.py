@@ -128,7 +128,7 @@ def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Ite
 
 
 def keep_closed(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
-    """Keeps nodes joining that would serve from now on although a readiness check does not pass."""
+    """Keeps a node in phase joining if it would now serve, but a readiness check does not pass."""
     transitions = dict(after)
     for name, transition in after.items():
         node, entry = inputs.facts.node(name), transition.entry
