@@ -119,7 +119,7 @@ def return_command(config: Config, node: str, fault: str = "") -> list[str]:
 
 
 def _checked(name: str) -> str:
-    """Returns the name, or raises ConverterError if RFC 1123 forbids it: no option, no path."""
+    """Returns the name. Raises ConverterError if RFC 1123 forbids it, e.g. an option or a path."""
     if len(name) > 253 or not NODE_NAME.fullmatch(name):
         raise ConverterError(f"{name!r} is not a name that may reach a command line (RFC 1123)")
     return name

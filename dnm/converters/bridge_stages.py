@@ -144,7 +144,7 @@ def check_lent(conversion: NodeConversion) -> None:
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Adds the namespace's labels and taints, and removes fence and cordon, in one change."""
+    """Adds labels and taints for the namespace, and removes fence and cordon, in one change."""
 
     def refusal(node: Node) -> str:
         if labels := bridge_labels(node.labels):
@@ -157,7 +157,7 @@ def open_node(conversion: NodeConversion) -> str:
 
 
 def _partitions(at: BridgedNode) -> str | None:
-    """Returns the Node's annotation of partitions, or the one that it had before it was lent."""
+    """Returns the Node's annotation of partitions, or if dnm removed it, the recorded one."""
     return at.partitions or (at.taken.partitions if at.taken else None)
 
 
@@ -251,7 +251,7 @@ def fence(conversion: NodeConversion) -> str:
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Evicts the remaining pods, unless slurm-bridge has the node, since they may be its pods."""
+    """Evicts the remaining pods, unless slurm-bridge has the node: they may be slurm-bridge's."""
     if read_bridged(conversion).is_labelled:
         return "slurm-bridge has it"
     return to_batch.drain(conversion)

@@ -56,7 +56,7 @@ class Round(Value, frozen=True):
 
 
 def parse_reports(lines: Iterable[str]) -> Reports:
-    """Parses the hook's output. Skips other lines, which come from ssh or a banner."""
+    """Parses the hook's output. Skips lines without a report, which come from ssh or a banner."""
     reports: dict[str, frozenset[tuple[str, str]]] = {}
     for line in lines:
         thing, word, text = (*line.split(None, 2), "", "", "")[:3]

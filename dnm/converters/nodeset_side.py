@@ -296,7 +296,7 @@ class NodeSetConnection:
         self._patch(shown, "nodesets/scale", f"{path}/scale?fieldManager={MANAGER}", patch)
 
     def remove_label(self, node: str, key: str, value: str) -> None:
-        """Removes the label. Fails if it has another value."""
+        """Removes the label from the Node. Fails if the label has another value than `value`."""
         path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
         shown = f"take the label {key} off node {node}"

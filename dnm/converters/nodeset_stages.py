@@ -118,7 +118,7 @@ def await_end(conversion: NodeConversion) -> str:
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Adds the namespace's labels and taints, and removes the fence, in one change."""
+    """Adds labels and taints for the namespace, and removes the fence, in one change."""
 
     def refusal(node: Node) -> str:
         has_label = standing_node.is_label_on(conversion, node)

@@ -99,8 +99,8 @@ def join(conversion: NodeConversion) -> str:
 def set_namespace(
     conversion: NodeConversion, node: Node, kept: Sequence[Taint], is_uncordoned: bool = False
 ) -> bool:
-    """Sets the namespace's labels and taints on a Node in one change; of its other taints, those in
-    `kept` stay. Returns whether anything had to change."""
+    """Sets the labels and taints for the namespace on a Node in one change; of the Node's other
+    taints, those in `kept` stay. Returns whether anything had to change."""
     settings, journal = conversion.settings, conversion.journal
     labels = settings.labels(journal.node_type, journal.namespace)
     taints = settings.taints(journal.node_type, journal.namespace)

@@ -343,7 +343,7 @@ def _features(listed: list[str] | str | None) -> tuple[str, ...]:
 
 
 def _job_state(job: _Job) -> str:
-    """Returns a job's state as squeue prints it: its flag, or its base state without a flag."""
+    """Returns a job's state as squeue prints it: its flag, or if it has none, its base state."""
     words = _words(job.job_state)
     for word in (*_JOB_FLAGS, *_JOB_BASES):
         if word in words:

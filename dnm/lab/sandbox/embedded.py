@@ -139,7 +139,7 @@ class EmbeddedCluster:
     def edit(
         self, plural: str, name: str, change: Callable[[Object], Any], namespace: str = ""
     ) -> Object:
-        """Calls `change` with a copy of the object, which it modifies, and stores the copy."""
+        """Calls `change`, which modifies a copy of the object in place, and stores the copy."""
         with self.lock:
             return self.store.edit(plural, namespace, name, change)
 

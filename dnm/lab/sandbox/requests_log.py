@@ -57,7 +57,7 @@ class RequestLog:
             self._log.clear()
 
     def lists(self, resource: str = "") -> list[Logged]:
-        """Returns one request for each list, that of its first page, without a `continue` token."""
+        """Returns for each list the request of its first page, which has no `continue` token."""
         return [
             entry
             for entry in self.all()

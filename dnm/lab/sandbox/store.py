@@ -190,7 +190,7 @@ class Objects:
     def edit(
         self, plural: str, namespace: str, name: str, change: Callable[[Object], None]
     ) -> Object:
-        """Calls `change` with a copy of an object, which it modifies, and stores the copy."""
+        """Calls `change`, which modifies a copy of the object in place, and stores the copy."""
         own = self.fetch(plural, namespace, name)
         change(own)
         return self.update(plural, own)

@@ -159,7 +159,7 @@ def _live(pods: list[Object]) -> list[Object]:
 
 
 def _keeping_rank(pod: Object) -> tuple[Any, ...]:
-    """Returns the sort key of a pod. The pods that a controller deletes first come first."""
+    """Returns the sort key of a pod. Pods that a controller would delete earlier come first."""
     created = pod["metadata"]["creationTimestamp"]
     youth = "".join(chr(255 - ord(letter)) for letter in created)
     return (bool(pod["spec"].get("nodeName")), pod["status"].get("phase") == "Running", youth,

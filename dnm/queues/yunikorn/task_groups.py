@@ -15,10 +15,9 @@ from dnm.model.quantity import QuantityError, kube_resources
 
 def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
     """Returns the task groups in the text of an annotation. An unreadable text is no gang, as for
-    the scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation).
-
-    Task groups or resources above a bound are left out, except the first one above it, so that
-    `gangs.is_beyond_counting` still detects them."""
+    the scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation). Beyond a bound, only one
+    more task group or resource is returned, so that `gangs.is_beyond_counting` detects the
+    excess."""
     if not annotation_text:
         return ()
     try:
