@@ -39,7 +39,7 @@ _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
 class Taken(Value):
-    """dnm's record on a lent Node of the labels and annotation of slurm-bridge that it removed."""
+    """dnm's record on a lent Node: the labels and annotation of slurm-bridge that dnm removed."""
 
     instance: str
     labels: Mapping[str, str]  # those that put it into Slurm

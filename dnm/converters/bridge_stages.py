@@ -89,7 +89,7 @@ def _has_removed_label(at: BridgedNode) -> bool:
 
 def leave(conversion: NodeConversion) -> str:
     """Removes, after a last check, the label that keeps the node in Slurm. The same change records
-    it on the Node and adds the fence, since slurm-bridge soon removes its taint."""
+    the label on the Node and adds the fence, since slurm-bridge soon removes its own taint."""
     if _has_removed_label(read_bridged(conversion)):
         return "the label is off already"
     release(conversion)
@@ -292,7 +292,7 @@ def _put_label_on(conversion: NodeConversion) -> None:
 
 
 def await_record(conversion: NodeConversion) -> str:
-    """Waits until slurm-bridge has added the node to Slurm: idle, its partitions as features."""
+    """Waits until slurm-bridge has added the node to Slurm: IDLE, with partitions as features."""
 
     def look() -> str:
         at = read_bridged(conversion)

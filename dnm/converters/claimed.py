@@ -7,7 +7,7 @@ journals, so that every claim that was read has its journal.
 
 A failure costs two boots and delays pods, and a broken machine fails again. So each failure in a
 row doubles the pause of a node, from twice `min_idle_seconds` up to a day. The next call chooses
-another node at once, and tries a repaired one after its pause. A success ends the row.
+another node at once, and tries a failed one after its pause. A success ends the row.
 `--node-name` ignores pauses. Each journal takes over the count of failures from the previous one.
 """
 

@@ -257,8 +257,8 @@ class NodeConversion:
             self.wait(self.settings.poll_seconds)
 
     def change_node(self, attempt: Callable[[], Answer]) -> Answer:
-        """Calls `attempt`, which reads and changes the Node, again if another client has changed
-        the Node meanwhile. Raises KubeConflict after the stage's time-out."""
+        """Calls `attempt`, which reads and changes the Node. Repeats it if another client has
+        changed the Node meanwhile. Raises KubeConflict after the stage's time-out."""
         return repeat_on_conflict(attempt, self.settings.stage_timeout_seconds, self.wait)
 
     def run_hook(

@@ -85,7 +85,8 @@ def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Na
 
 
 def unreserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Deletes an event's reservations for one date, except of nodes in `exclude`. Prints nodes."""
+    """Deletes the reservations for one date of an event, except those of nodes in `exclude`. Prints
+    the nodes whose reservations were deleted."""
     _check_name(options.unreserve, settings)
     existing = slurm.read_reservations()
     for node, reservation in _nodes_of_occurrence(existing, options.unreserve, settings.instance):

@@ -183,8 +183,7 @@ def report_fault(pod: SlurmdPod) -> str:
 
 
 def busy_reason(pod: SlurmdPod) -> str:
-    """Returns why the pod's Slurm node is busy by the operator's report; empty if it is idle.
-    Callers ask Slurm too."""
+    """Returns why slurm-operator reports the node as busy; empty if idle. Callers ask Slurm too."""
     if fault := report_fault(pod):
         return fault
     if "Idle" not in pod.states or pod.states & _BUSY:

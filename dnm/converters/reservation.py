@@ -3,7 +3,7 @@ delete, and split from the predecessor's shared reservation.
 
 Slurm's accounting counts a charged reservation as planned time. Something holds the node at each
 moment: first the reservation, which Slurm grants once; then also the drain with dnm's mark, which
-is read back twice. Only then dnm charges the reservation, because Slurm allows others over a
+is read back twice. Only then dnm charges the reservation, because other reservations may overlap a
 charged one. While it is charged, drain and mark are the lock, since every claim checks for a drain.
 dnm uncharges it before it lifts the drain, so that it holds the node again until it is deleted. dnm
 reads each change back. A lend succeeds even if it can't be charged.

@@ -123,7 +123,7 @@ def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool
 
 
 def is_for_own_event(reservation: Reservation, node: str, instance: str) -> bool:
-    """Returns whether this instance reserved the node, and no other, for an event."""
+    """Returns whether this instance reserved the node, and only this node, for an event."""
     return reservation.nodes == (node,) and bool(occurrence_of(reservation.name, node, instance))
 
 

@@ -20,8 +20,8 @@ def knows_account(environ: Mapping[str, str], name: str) -> bool:
 
 
 def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
-    """Returns the billing units of an hour of each node. A node without a partition with
-    TRESBillingWeights is left out. Raises SlurmError."""
+    """Returns the billing units of an hour of each node. Leaves out a node if none of its
+    partitions has TRESBillingWeights. Raises SlurmError."""
     client = SlurmClient(environ)
     config = client.ask("scontrol", "show", "config")
     is_most = bool(re.search(r"^PriorityFlags\s*=.*MAX_TRES", config, re.MULTILINE))

@@ -92,7 +92,7 @@ def is_resumed(conversion: NodeConversion, first: str) -> bool:
 def drain(conversion: NodeConversion) -> str:
     """Cordons the Node and evicts pods, except those that may stay, e.g. of DaemonSets. --force
     also evicts pods that nothing recreates, and ignores pods that never end since their kubelet is
-    gone. It respects disruption budgets. After a failure dnm lifts its own cordon."""
+    gone. Even --force respects disruption budgets. After a failure dnm lifts its own cordon."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return "Kubernetes has no such Node"
@@ -245,7 +245,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _not_usable(conversion: NodeConversion) -> str:
-    """Returns why Slurm can't use the node yet. Only a convert-test checks a drained node."""
+    """Returns why Slurm can't use the node; empty if it can, or if drained outside a test."""
     node = conversion.slurm.read_node(conversion.node)
     if "DRAIN" in node.state.flags and PREVIOUS_DRAIN not in conversion.journal.facts:
         return ""

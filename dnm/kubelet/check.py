@@ -221,8 +221,8 @@ def _machine(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
 
 
 def _numa_nodes(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """Yields reservations that exceed their NUMA node. The kubelet does not check them, and its
-    unsigned difference becomes a huge amount."""
+    """Yields reservations that exceed their NUMA node. The kubelet does not check this, and its
+    unsigned subtraction gives a huge amount."""
     if not kubelet.numa_memory:
         if kubelet.reserved_memory:
             text = "is not set: whether each NUMA node has the reserved memory is unknown"

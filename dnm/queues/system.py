@@ -49,7 +49,7 @@ class KueueObjects(Protocol):
     def list_local_queues(self) -> list[LocalQueue]: ...
 
     def list_kueue_workloads(self) -> list[KueueWorkload | Usage]:
-        """Returns the Workloads that wait for quota, and the quota that the others hold."""
+        """Returns the Workloads that wait for quota, and the quota that other Workloads hold."""
 
     def create_object(self, manifest: Mapping[str, Any]) -> None:
         """Creates an object. Raises KubeConflict if it already exists."""

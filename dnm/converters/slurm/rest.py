@@ -108,7 +108,7 @@ class SlurmRestClient:
 
     def check_changes(self) -> None:
         """Raises SlurmError if this Slurm can't change nodes and reservations by requests. Nodes
-        need 23.02 (v0.0.39), and reservations 25.05 (v0.0.43, too old for dnm)."""
+        need v0.0.39 (23.02). Reservations need v0.0.43 (25.05), but dnm uses only later ones."""
         self._require("POST", "node/", "change nodes")
         self._require("POST", "reservation", "make reservations")
         self._require("DELETE", "reservation/", "delete reservations")

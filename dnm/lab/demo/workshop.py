@@ -184,7 +184,7 @@ class Workshop:
         return [sys.executable, "-m", "dnm.cli", *words, "--config", str(self.config)]
 
     def watch(self, view: View, seconds: float) -> State:
-        """Shows the state repeatedly for these seconds, and returns the last one."""
+        """Shows the state repeatedly for these seconds, and returns the last state."""
         until = time.monotonic() + seconds
         while True:
             state = self.look()

@@ -21,7 +21,7 @@ Place = Literal["batch", "leaving", "kubernetes", "returning"]
 
 
 class MachineType(msgspec.Struct, kw_only=True):
-    """The capacity, labels and taints of a type of machines. `{namespace}` in them is replaced."""
+    """The capacity, labels and taints of a machine type. A namespace replaces `{namespace}`."""
 
     name: str
     allocatable: dict[str, str]

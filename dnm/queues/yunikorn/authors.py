@@ -321,7 +321,7 @@ def find_row(a: Authorship) -> _Row:
 
 
 def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
-    """Returns the choice with hashes of earlier totals that only the registry's ledger has."""
+    """Returns the chosen ledger plus the hashes of earlier totals that only `recorded` has."""
     totals, kept = all_totals(chosen.ledger), chosen.ledger.totals
     more = [total for total in all_totals(recorded) if total not in totals]
     free = MOST_TOTALS - len(kept)

@@ -273,7 +273,7 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
 
 
 def _shown(resource: str, amount: int, style: str) -> str:
-    """Returns an amount in the unit of the limit `style`, or approximately if that is not exact."""
+    """Returns an amount in the unit of the limit `style`, or a rounded one if that is not exact."""
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
     if is_styled or resource != "memory" or not style.endswith("i"):
