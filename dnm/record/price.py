@@ -42,9 +42,9 @@ class Looks:
         self._steps: dict[str, list[Step]] = {}
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line. In a type's first line, `before` is also the number for the time before
-        it. If a `before` differs from the previous line's `after`, another host has recorded a
-        change at an unknown time."""
+        """Adds one line. Until a node type's first line, the number of nodes is the `before` of
+        that line. If a `before` differs from the previous line's `after`, another host has recorded
+        a change at an unknown time."""
         steps = self._steps.setdefault(line.object, [(self._since, _count(line.before))])
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)

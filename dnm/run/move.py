@@ -116,7 +116,7 @@ def _signed(registry: Registry) -> Registry:
 
 
 def _read_status(state: State) -> str | None:
-    """Returns "" for a valid registry, MOVED or ARRIVING for another document, None for none."""
+    """Returns "" for a valid registry, MOVED or ARRIVING for a document of a move, else None."""
     content = state.read()
     if content is None:
         if missing := state.missing_error():
