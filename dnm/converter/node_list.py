@@ -121,7 +121,7 @@ class _NoAnswer(NamedTuple):
 
 
 def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList | _NoAnswer:
-    """Runs the list command with `--output json`. If it fails, runs it without, for a table."""
+    """Runs the list command with `--output json`. If that fails, runs it again for a table."""
     seconds = _LIST_TIMEOUT.total_seconds()
     failures: list[str] = []
     for options in (["--output", "json"], []):

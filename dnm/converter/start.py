@@ -2,7 +2,7 @@
 run. Waits for all converters at once.
 
 No shell is used. The file `<key>.process` identifies the keeper from its start, `<key>.converter`
-the converter before it may act, and `<key>.exit` has the exit code. So a later run finds both even
+the converter before it may act, and `<key>.exit` has the exit code. So a later run finds them even
 if dnm or the keeper is killed. At the end the keeper triggers a run through `DNM_WAKE`
 (cron/dnm.path). dnm ends a converter that exceeds its time-out, with its children, and leaves a
 slow one running. It reports the exit code but does not trust it: callers read the clusters.

@@ -166,7 +166,7 @@ def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
 
 
 def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
-    """Returns an empty text for Comment and for Extra, if this instance's mark is in it."""
+    """Returns the changes that clear this instance's mark in Comment and in Extra."""
     node, own_mark = conversion.read_node(), f"dnm:{conversion.settings.instance} "
     texts = {"comment": node.comment, "extra": node.extra or ""}
     return {key: "" for key, text in texts.items() if text.startswith(own_mark)}

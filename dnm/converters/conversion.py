@@ -236,7 +236,7 @@ class NodeConversion:
         timeout: timedelta,
         errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
-        """Repeats `look` until its answer, the text of what is missing, is empty. `errors` count as
+        """Repeats `look`, which returns what is missing, until its text is empty. `errors` count as
         missing. After `timeout`, raises NotClaimed if `look` just did, else ConverterError."""
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""

@@ -66,7 +66,7 @@ def parse_reports(lines: Iterable[str]) -> Reports:
 
 
 def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
-    """Yields things that are left or unknown. A `now` value that the round has changed is left."""
+    """Yields things that are left or unknown. If a `now` value has changed, the thing is left."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         of_thing = after.get(thing, frozenset())
         if not of_thing:

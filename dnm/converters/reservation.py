@@ -107,7 +107,7 @@ def reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
 
 
 def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    """Returns dnm's reservation of this node, and the predecessor's shared one if that has it."""
+    """Returns this node's dnm reservation, and the predecessor's shared one if it has the node."""
     node, prefix = conversion.node, conversion.settings.res_name
     of_node = reservations_of(conversion)
     return tuple(resv for resv in of_node if is_own_reservation(resv, node, prefix))

@@ -205,7 +205,7 @@ def _verdict(
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """Returns why a state flag forbids lending; reservations and planned jobs do not count."""
+    """Returns why a state flag forbids lending. Does not report reservations and planned jobs."""
     flags = node.state.flags - (_WHILE_RESERVED if node.name in index.event_nodes else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()

@@ -200,7 +200,7 @@ def _shared(
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """Returns the settings in environment variables. As in the predecessor, empty is unset."""
+    """Returns the settings in environment variables; empty means unset, as in the predecessor."""
     fields: dict[str, Any] = {}
     variables = {
         **{key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}, **PREDECESSOR_VARIABLES,

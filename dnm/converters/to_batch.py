@@ -85,7 +85,7 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether an earlier call began this return or a claim, and may have undrained it."""
+    """Returns whether an earlier call began a return or claim, and may have lifted the drain."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 

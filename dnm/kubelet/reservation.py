@@ -50,7 +50,8 @@ class MemorySides(Value):
 
 
 def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemorySides:
-    """Returns the two sums. `memory` is the machine's memory, by default that of the settings.
+    """Returns the two sums that the static memory manager compares. `memory` is the machine's
+    memory, by default that of the settings.
 
     A missing key counts as the kubelet's default: no reservation, and 100Mi for eviction."""
     memory = kubelet.memory if memory is None else memory

@@ -110,7 +110,7 @@ def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]
 
 
 def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that clears DRAIN, DOWN and FAIL, and sets marks or clears empty ones."""
+    """Returns the command that clears DRAIN, DOWN and FAIL, and changes `marks` (empty: clears)."""
     return _update_node(node, {"state": "resume", **marks})
 
 

@@ -102,7 +102,7 @@ def waiting_in(
 
 def most_lent(config: Config, path: str) -> dict[str, int]:
     """Returns the largest quota of lent nodes that a queue can get: its cap of nodes, each of the
-    largest size. A resource that no node type has gets no bound, nor does a cap in percent."""
+    largest size. Sets no bound for a resource that no node type has, or for a cap in percent."""
     policies = [policy for policy in config.namespaces.values() if policy.queue == path]
     caps = [policy.max_nodes for policy in policies]
     nodes = sum(cap for cap in caps if isinstance(cap, int))

@@ -98,7 +98,7 @@ def _of_cohort(facts: KueueFacts, queue: ClusterQueue) -> Iterator[tuple[str, st
 
 
 def foreign_writer(cohort: Cohort) -> tuple[str, str]:
-    """Returns a text that another client owns the quotas of a Cohort, and the fix."""
+    """Returns a message that another client owns the quotas of a Cohort, and the fix."""
     return (
         f"the field manager {cohort.writer} wrote spec.resourceGroups of Cohort {cohort.name}",
         "remove them from its manifest; then run `kubectl patch cohort "
