@@ -54,10 +54,7 @@ class Admission:
             _default_node(manifest)
         elif kind.plural in _WORKLOADS:
             _default_workload(kind, manifest)
-        elif kind.plural == "configmaps":
-            _check_config_map(kind, manifest, None)
-        elif kind.plural == "leases":
-            _check_lease(kind, manifest)
+        _check_content(kind, manifest, None)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](manifest, None)
 
@@ -70,10 +67,7 @@ class Admission:
                     kind, old["metadata"]["name"], f"metadata.{field}: field is immutable"
                 )
         _check_metadata(kind, meta)
-        if kind.plural == "configmaps":
-            _check_config_map(kind, changed, old)
-        elif kind.plural == "leases":
-            _check_lease(kind, changed)
+        _check_content(kind, changed, old)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](changed, old)
 
@@ -108,13 +102,6 @@ def _invalid(kind: Kind, name: str, problem: str) -> ApiError:
     return ApiError(422, f'{kind.name} "{name}" is invalid: {problem}')
 
 
-def _check_lease(kind: Kind, manifest: Object) -> None:
-    seconds = (manifest.get("spec") or {}).get("leaseDurationSeconds")
-    if seconds is not None and seconds <= 0:
-        problem = f"spec.leaseDurationSeconds: Invalid value: {seconds}: must be greater than 0"
-        raise _invalid(kind, manifest["metadata"].get("name", ""), problem)
-
-
 def _check_metadata(kind: Kind, meta: Object) -> None:
     annotations: dict[str, Any] = meta.get("annotations") or {}
     for field in ("annotations", "labels"):
@@ -127,8 +114,12 @@ def _check_metadata(kind: Kind, meta: Object) -> None:
         raise _invalid(kind, meta.get("name", ""), problem)
 
 
-def _check_config_map(kind: Kind, changed: Object, old: Object | None) -> None:
+def _check_content(kind: Kind, changed: Object, old: Object | None) -> None:
     name = changed["metadata"].get("name", "")
+    if kind.plural == "leases" and (changed.get("spec") or {}).get("leaseDurationSeconds") == 0:
+        raise _invalid(kind, name, "spec.leaseDurationSeconds: must be greater than 0")
+    if kind.plural != "configmaps":
+        return
     content = {field: changed.get(field) or {} for field in ("data", "binaryData")}
     if old is not None and old.get("immutable"):
         before = {field: old.get(field) or {} for field in ("data", "binaryData")}
