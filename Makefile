@@ -163,7 +163,7 @@ SHORT_1 := \
 	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
 	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
 	'tests/real/test_shared_hosts.py::test_single_host_of_simultaneous_hosts_acts[2]'
-SHORT_2 := $(patsubst %,tests/real/test_%.py,permissions admission_policy slinky without_queue_system resource_quota)
+SHORT_2 := $(patsubst %,tests/real/test_%.py,permissions admission_policy slinky without_queue_system resource_quota kueue)
 
 test-real: $(STAMP) tools
 	$(BIN)/python -m tests.real build
@@ -177,7 +177,7 @@ real: $(STAMP) tools packages
 	$(MAKE) --jobs 2 programs roots
 
 programs:
-	$(BIN)/python -m tests.real build kubernetes kubelet-1.34 kubelet-1.30 yunikorn-1.9
+	$(BIN)/python -m tests.real build kubernetes kueue kubelet-1.34 kubelet-1.30 yunikorn-1.9
 	$(BIN)/python -m tests.real.judge
 
 roots:
@@ -189,14 +189,15 @@ ROW_1 := races kubelet
 ROW_2 := preemption kubelet_story scheduler_away workshop without_queue_system kube_scheduler
 ROW_3 := changes slurm_story events check
 ROW_4 := in_kubernetes manual
-ROW_5 := shared_hosts one_lease bridge_story shown_states
+ROW_5 := shared_hosts one_lease bridge_story
+ROW_6 := kueue kueue_faults kueue_check
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real-all: real
-	$(MAKE) --jobs 7 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4 5) generations
+	$(MAKE) --jobs 8 --keep-going --output-sync=target stories $(addprefix stories-,1 2 3 4 5 6) generations
 
 stories:
-	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4) $(ROW_5)))
+	$(BIN)/python -m tests.real test $(addprefix --ignore=,$(call files,$(ROW_1) $(ROW_2) $(ROW_3) $(ROW_4) $(ROW_5) $(ROW_6)))
 
 stories-%:
 	$(BIN)/python -m tests.real test $(call files,$(ROW_$*))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,8 @@ class Cluster:
             for pod in pods:
                 if pod["metadata"].get("finalizers"):
                     name = pod["metadata"]["name"]
-                    self.api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
+                    with suppress(ApiError):  # its controller may have removed the pod
+                        self.api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
             self.api.ask("DELETE", path, {"gracePeriodSeconds": 0, "kind": "DeleteOptions",
                                           "apiVersion": "v1"})  # fmt: skip
             if patience.is_over():

@@ -15,7 +15,8 @@ from tests.real.account import (
     make_account_without_yunikorn,
     restore_account,
 )
-from tests.real.namespaces import INSIDE, run_directory
+from tests.real.kueue import Kueue
+from tests.real.namespaces import INSIDE, REPOSITORY, run_directory
 from tests.real.programs import RigError
 from tests.real.rig import KUBE_SCHEDULER, Rig
 from tests.real.site import Site
@@ -92,6 +93,34 @@ def kubeconfig_without_yunikorn(plain_rig: Rig) -> Iterator[Path]:
         yield make_account_without_yunikorn(plain_rig)
     finally:
         restore_account(plain_rig)
+
+
+@pytest.fixture(scope="module")
+def kueue(started_rig: Rig) -> Iterator[Kueue]:
+    """Yields Kueue's manager, which runs for the tests of a module."""
+    kueue = Kueue(started_rig)
+    try:
+        kueue.start()
+        yield kueue
+    finally:
+        kueue.remove()
+
+
+@pytest.fixture
+def kueue_rig(kueue: Kueue, plain_rig: Rig) -> Iterator[Rig]:
+    """Yields a rig with kube-scheduler and Kueue, without any object of Kueue."""
+    kueue.serve()
+    try:
+        yield plain_rig
+    finally:
+        kueue.clear()
+
+
+@pytest.fixture
+def kueue_kubeconfig(kueue_rig: Rig, kubeconfig_without_yunikorn: Path) -> Path:
+    """Returns the kubeconfig of an account with the roles of both files."""
+    kueue_rig.shell(f"kubectl apply -f {REPOSITORY}/etc/rbac-kueue.yaml")
+    return kubeconfig_without_yunikorn
 
 
 @pytest.fixture

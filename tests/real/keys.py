@@ -20,6 +20,7 @@ CLIENTS = {
     "scheduler": "/CN=system:kube-scheduler",
     "yunikorn": f"/O={ADMINS}/CN=yunikorn",
     "kwok": f"/O={ADMINS}/CN=kwok",
+    "kueue": f"/O={ADMINS}/CN=kueue",
 }
 
 

@@ -15,6 +15,7 @@ KUBERNETES = "1.34.4"
 ETCD = "3.6.4"
 KWOK = "0.7.0"
 YUNIKORNS = ("1.8.0", "1.9.0")
+KUEUE = "0.19.2"
 NFPM = "2.45.1"
 KUBELETS = (KUBERNETES, "1.30.14")
 JUDGE = 1
@@ -145,6 +146,20 @@ MODULES = (
         # The checksum database lacks them too.
         environment={"GONOSUMDB": "github.com/apache,k8s.io,sigs.k8s.io"},
         is_asked_for=True,
+    ),
+    Module(
+        "kueue",
+        "",
+        {"sigs.k8s.io/kueue": KUEUE},
+        (
+            Program(
+                "kueue",
+                KUEUE,
+                "sigs.k8s.io/kueue/cmd/kueue",
+                (f"sigs.k8s.io/kueue/pkg/version.GitVersion=v{KUEUE}",),
+                files=("sigs.k8s.io/kueue", "config/components"),
+            ),
+        ),
     ),
     Module(
         "nfpm",
