@@ -68,7 +68,7 @@ class QuotaQueues(Value):
         return edits.numbers_of(self.namespaces, self._current, instance_id)
 
     def project(self, wants: QueueWants) -> Projection:
-        return Projection(wants=wants, edit=replace(self.plan(wants, None), limits=self.limits))
+        return Projection(wants=wants, edit=self.plan(wants, None))
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> edits.QuotaEdit:
         return edits.plan_edit(self.facts, self.namespaces, wants)

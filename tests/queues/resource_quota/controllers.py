@@ -32,6 +32,12 @@ class Controllers:
         sandbox.create(stateful_set(replicas))
         self.sync()
 
+    def apply(self) -> None:
+        """Applies the manifest of the quota again, on the client side."""
+        client = KubeClient.connect(a_config(kubeconfig_path=self.sandbox.kubeconfig))
+        patch = {"spec": {"hard": dict(self.hard)}}
+        client.typed_objects.patch_object("ResourceQuota", "dev", QUOTA, patch)
+
     @property
     def quota(self) -> Any:
         return self.sandbox.get("resourcequotas", QUOTA, "dev")

@@ -109,6 +109,21 @@ def test_node_is_returned_if_the_controller_never_creates_the_pods(
     assert site.lent() == [] and len(lends(site)) == before
 
 
+def test_manifest_applied_before_every_run_keeps_no_unused_node(
+    course: Controllers, site: Site
+) -> None:
+    """A GitOps controller restores the limits at once, so that each run finds them without nodes:
+    the quota then looked as if its pods used all of it."""
+    assert [*play(course, site, 5)] == []
+    assert site.lent()
+    course.scale(0)
+    for _ in range(8):
+        course.apply()
+        course.sync()
+        assert [*play(course, site, 1)] == []
+    assert site.lent() == []
+
+
 def test_pods_that_no_quota_admits_request_no_node(course: Controllers, site: Site) -> None:
     """A container has no request for memory, which the quota limits: the API server refuses it."""
 
