@@ -79,7 +79,8 @@ def apply_fields(
     for path, value in new.items():
         _set(result, path, value)
     owners[owner] = set(new)
-    return _with_owners(result, old, owners, stamp), []
+    writer = owner if changed else Manager("", "")
+    return _with_owners(result, old, owners, stamp, writer), []
 
 
 def _set(item: Object, path: Path, value: Any) -> None:

@@ -56,3 +56,21 @@ def test_manifest_has_the_limits_that_its_tool_set_last(
     client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
     (quota,) = client.typed_objects.read_quotas("dev")
     assert quota.manifest == expected
+
+
+def test_time_of_a_change_is_that_of_the_last_new_value(sandbox: Sandbox) -> None:
+    """A client's second write of the same limit has another time, and a write of equal values has
+    none (apimachinery's managedFields)."""
+    sandbox.add_namespace("dev")
+    client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+            "spec": {"hard": {CPU: "80"}}}  # fmt: skip
+    client.requests.session.write("POST", "/api/v1/namespaces/dev/resourcequotas", body)
+    times = []
+    for text in ("80", "208", "208"):
+        sandbox.tick(60)
+        patch = {"spec": {"hard": {CPU: text}}}
+        client.typed_objects.patch_object("ResourceQuota", "dev", "q", patch)
+        (quota,) = client.typed_objects.read_quotas("dev")
+        times.append(quota.changed)
+    assert times[0] < times[1] == times[2]

@@ -34,18 +34,18 @@ def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Ob
     """Returns the object with new managedFields after a creation or update, but not an apply."""
     owners = _owners(old)
     if old and not owners:
-        return _with_owners(changed, old, {}, stamp)
+        return _with_owners(changed, old, {}, stamp, owner)
     before, after = _leaves(_owned(old)), _leaves(_owned(changed))
     written = {path for path, value in after.items() if before.get(path, ...) != value}
     for paths in owners.values():
         paths -= written | (before.keys() - after.keys())
     owners[owner] = owners.get(owner, set()) | written
-    return _with_owners(changed, old, owners, stamp)
+    return _with_owners(changed, old, owners, stamp, owner if written else Manager("", ""))
 
 
-def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Object:
-    """Returns the object with these owners. An owner with unchanged fields keeps its time."""
-    by_owner = {_owner(entry): entry for entry in _entries(old)}
+def _with_owners(item: Object, old: Object, owners: Owners, stamp: str, by: Manager) -> Object:
+    """Returns the object with these owners. Owners other than the writer `by` keep their time."""
+    by_owner = {_owner(entry): entry for entry in _entries(old) if _owner(entry) != by}
     entries = []
     for owner, paths in owners.items():
         entry = {"manager": owner.manager, "operation": owner.operation,
