@@ -33,6 +33,8 @@ from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
+from dnm.plan.inputs import lent_with
+from dnm.plan.refusal import explain_changed_system
 from dnm.plan.rules.kubelets import differing_kubelets
 from dnm.queues import system_of
 from dnm.run.lease import judge_here
@@ -68,7 +70,7 @@ def check_cluster(
             config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
         )
         checks = checks_of(config)
-        yield from check_queue_systems(config)
+        yield from check_queue_systems(config, registry)
         for system in checks:
             yield from system.check_limits(config, kube, snapshot)
         if isinstance(nodes := snapshot.nodes, tuple):
@@ -88,8 +90,11 @@ def check_cluster(
 
 
 @looks_at("queue system")
-def check_queue_systems(config: Config) -> Iterator[Finding]:
+def check_queue_systems(config: Config, registry: Registry) -> Iterator[Finding]:
     """Reports the queue system of each namespace, and what dnm does with limits in it."""
+    lent = lent_with(config, registry)
+    if any(config.namespaces[name].queue_system != system for name, system in lent.items()):
+        yield wrong(explain_changed_system(config, registry, lent).detail)
     for name, system in zip(sorted(config.queue_systems), checks_of(config), strict=True):
         policies = config.namespaces.values()
         namespaces = sorted(item.name for item in policies if item.queue_system == name)

@@ -104,6 +104,11 @@ class Config(Value):
         return systems or frozenset({"yunikorn"})
 
     @property
+    def quota_system(self) -> str:
+        """Returns the only queue system with limits; empty if no namespace has limits."""
+        return next(iter(self.queue_systems - {"none"}), "")
+
+    @property
     def namespace_queues(self) -> frozenset[str]:
         """Returns the monitored namespaces without a queue in YuniKorn. Their pods count, whatever
         scheduler they name."""

@@ -14,14 +14,13 @@ from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Lease, Place
 from dnm.model.lent import ConversionRequest, Ended
 from dnm.model.lent_state import ConverterProcess
-from dnm.model.limit_news import LimitNews
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.opening import PodOrder
 from dnm.model.orders import Pause
 from dnm.model.pod import Claim, DaemonSet, PodList
 from dnm.model.pod_waits import PodWaits
-from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.queue_edit import LimitNews, QueueEdit, QueueWants
 from dnm.model.registry import NodePods, QueueStatus, Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import NodeVerdict, QueueVerdict
@@ -198,7 +197,7 @@ class Plan(Value):
     errors: tuple[str, ...] = ()  # failed reads, and questions to an administrator
     other_errors: tuple[str, ...] = ()  # those of `errors` that are not of nodes in phase failed
     request_errors: Mapping[str, str] = {}  # those of `errors` about requests, by their ids
-    limit_news: tuple[LimitNews, ...] = ()  # also in `notes`
+    limit_news: tuple[LimitNews, ...] = ()
     status: dict[str, QueueStatus] = {}  # by monitored queue, after the run
     seen: dict[str, QueueStatus] = {}  # the same, before the run
     decisions: dict[str, Decision] = {}  # by monitored queue: the numbers behind its verdict

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dnm.model.cluster import QueueLimits
-from dnm.model.limit_news import LimitNews
 from dnm.model.value import Resources, Value
 
 
@@ -35,6 +34,18 @@ class LimitChange(Value):
     before: str
     after: str
     why: str = ""
+
+
+class LimitNews(Value):
+    """A change of limits by another client. `is_reset`: the limits are back at their baselines."""
+
+    queue: str
+    text: str
+    is_reset: bool = False
+
+    @property
+    def note(self) -> str:
+        return f"{self.queue}: {self.text}"
 
 
 class QueueNumbers(Value):

@@ -75,8 +75,8 @@ class Reason:
     )
     PAUSED = ReasonText("dnm is paused", "`dnm resume`", has_pod_event=True)
     QUEUE_UNREADABLE = ReasonText(
-        "the queue document cannot be used",
-        "a corrected queue document: `dnm queues check` shows what is wrong",
+        "the limits cannot be used",
+        "the step that `dnm check` names",
         has_pod_event=True,
     )
     DEMAND_UNREADABLE = ReasonText(

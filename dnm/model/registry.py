@@ -72,6 +72,7 @@ class RunRecord(Value):
     notes: tuple[str, ...] = ()
     queues: dict[str, QueueStatus] = {}
     ledger: str | None = None  # as the run wrote it, if the annotation is lost; None: unknown
+    ledger_system: str = ""  # the queue system that this ledger belongs to; empty: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
     codes: dict[str, str] = {}  # lent node -> code of the reason
     pods: dict[str, NodePods] = {}  # lent node -> the pods on it
@@ -80,6 +81,7 @@ class RunRecord(Value):
     succeeded_at: Moment | None = None  # the last success before the failed runs since then
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last read; None: not reported
     resets: DocumentResets | None = None  # of the queue document; None: never
+    queue_systems: dict[str, str] = {}  # namespace with lent nodes -> the one they were lent with
     batch_nodes: dict[str, int] = {}  # of each type, if a cap is a share of them; as last read
 
     @property

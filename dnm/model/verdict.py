@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dnm.model.reason import ReasonText
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.value import Value
 
 
@@ -30,11 +30,17 @@ class Objection(Value):
 
     reason: ReasonText
     detail: str = ""
+    needs_person: bool = False
 
     @property
     def sentence(self) -> str:
         """Returns the reason and its detail as one sentence."""
         return f"{self.reason.text}: {self.detail}" if self.detail else self.reason.text
+
+
+def limits_objection(why: str | None) -> Objection | None:
+    """Returns the objection that limits cannot be changed for this reason; None: they can be."""
+    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
 
 
 class NodeVerdict(Objection, kw_only=True):

@@ -81,24 +81,34 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
     if config.has_shares:
         registry = record_batch_nodes(config, registry, snapshot.batch)
         config = resolve_shares(config, snapshot.batch)
-    queues, objection = _read_queues(config, snapshot)
+    queues, objection = _read_queues(config, registry, snapshot)
     limits = queues.limits if queues else {}
     demand = demand_of(config, snapshot, limits, registry.stalled)
     if demand is not None:
         registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
     return Inputs(
-        config=config,
-        registry=registry,
-        snapshot=snapshot,
-        facts=_facts(config, snapshot, demand, queues),
-        demand=demand,
-        queues=queues,
-        objection=objection,
-    )
+        config=config, registry=registry, snapshot=snapshot, demand=demand, queues=queues,
+        facts=_facts(config, snapshot, demand, queues), objection=objection,
+    )  # fmt: skip
 
 
-def _read_queues(config: Config, snapshot: Snapshot) -> tuple[Queues | None, Objection | None]:
+def lent_with(config: Config, registry: Registry) -> dict[str, str]:
+    """Returns the queue system with which the nodes of each namespace were lent."""
+    lent = {entry.namespace for entry in registry.nodes.values()}
+    lent |= {request.namespace for request in registry.requests}
+    recorded, own = registry.last_run.queue_systems, config.namespaces
+    return {name: recorded.get(name, own[name].queue_system) for name in sorted(lent & own.keys())}
+
+
+def _read_queues(
+    config: Config, registry: Registry, snapshot: Snapshot
+) -> tuple[Queues | None, Objection | None]:
     """Returns the queues, or an objection with the reason why they cannot be read."""
+    lent = lent_with(config, registry)
+    if any(config.namespaces[name].queue_system != system for name, system in lent.items()):
+        from dnm.plan.refusal import explain_changed_system  # an administrator changed the key
+
+        return None, explain_changed_system(config, registry, lent)
     if unread := snapshot.queue_facts.unread:
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=unread.error)
     try:

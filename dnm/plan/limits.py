@@ -15,7 +15,7 @@ from dnm.model.queue_edit import Projection, QueueEdit, QueueWants
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Resources, Value
-from dnm.model.verdict import Objection
+from dnm.model.verdict import Objection, limits_objection
 from dnm.plan.breaker import record_used_quota
 from dnm.plan.inputs import Inputs
 from dnm.queues.system import Queues
@@ -49,7 +49,8 @@ class PlannedLimits(Value):
     def questions(self) -> list[str]:
         """Returns problems of the queue document that only an administrator can fix."""
         if self.edit is None:
-            return []
+            why = self.objection
+            return [why.detail] if why and why.needs_person else []
         if self.edit.refusal:
             return [self.edit.refusal]
         return [f"{queue}: {why}" for queue, why in self.edit.blocked.items()]
@@ -66,11 +67,9 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
         counted_nodes = _counted_nodes(inputs)
         registry = record_used_quota(registry, counted_nodes, inputs.demand, limits)
     return CurrentLimits(
-        registry=registry,
-        limits=limits,
+        registry=registry, limits=limits, projected=projected,
         objection=inputs.queues.shrink_objection(projected),
-        projected=projected,
-    )
+    )  # fmt: skip
 
 
 def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
@@ -81,13 +80,9 @@ def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> P
     wants = wants_of(inputs, registry, inputs.demand)
     edit = inputs.queues.plan(wants, current.projected)
     return PlannedLimits(
-        limits=current.limits if edit.refusal else edit.limits,
-        objection=Objection(reason=Reason.QUEUE_UNREADABLE, detail=edit.refusal)
-        if edit.refusal
-        else None,
-        action=SetQueueLimits(wants=wants, edit=edit),
-        edit=edit,
-    )
+        limits=current.limits if edit.refusal else edit.limits, edit=edit,
+        objection=limits_objection(edit.refusal), action=SetQueueLimits(wants=wants, edit=edit),
+    )  # fmt: skip
 
 
 def diff_of(queues: Queues | None, limits: PlannedLimits) -> str:
@@ -133,15 +128,15 @@ def queue_wants(
     nodes: Mapping[str, Mapping[str, Resources]],
     floors: Mapping[str, Resources] | None = None,
 ) -> QueueWants:
-    """Returns the desired content of the queue document while `nodes` serve (`serving_sizes`).
-    `remembered` has the ledger of the last run, in case the ledger is lost."""
+    """Returns the desired content of the limits while `nodes` serve (`serving_sizes`). `remembered`
+    has the ledger of the last run, in case the ledger is lost. One of another queue system does not
+    count. Without limits it is kept for the queue system that the site had before."""
+    last_run, system = remembered.last_run, config.quota_system
+    is_own = not system or last_run.ledger_system in ("", system)
     return QueueWants(
-        instance_id=config.instance_id,
-        nodes=nodes,
-        floors=floors or {},
-        remembered=remembered.last_run.ledger,
-        adjust_guaranteed=config.adjust_guaranteed,
-    )
+        instance_id=config.instance_id, nodes=nodes, floors=floors or {},
+        remembered=last_run.ledger if is_own else None, adjust_guaranteed=config.adjust_guaranteed,
+    )  # fmt: skip
 
 
 def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dict[str, int]]]:

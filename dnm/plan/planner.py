@@ -19,7 +19,7 @@ depends on it; without a change in demand the next plan is empty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 
@@ -31,14 +31,14 @@ from dnm.model.history import NodeRoom, PodKind
 from dnm.model.observed import DocumentResets, count_reset
 from dnm.model.plan import Action, Plan, Snapshot
 from dnm.model.queue_edit import QueueEdit
-from dnm.model.registry import NodePods, QueueStatus, Registry, run_name
+from dnm.model.registry import NodePods, Registry, run_name
 from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
 from dnm.plan.hooks import Additions
 from dnm.plan.idle_times import idle_times, note_lends, note_returns
-from dnm.plan.inputs import Inputs, gather_inputs
+from dnm.plan.inputs import Inputs, gather_inputs, lent_with
 from dnm.plan.invariants import check_invariants
 from dnm.plan.lease import judge_actor, with_judgement
 from dnm.plan.limits import CurrentLimits, diff_of, judge_limits, plan_limits
@@ -126,16 +126,19 @@ def fold_plan(decided: Decided) -> Plan:
     added = _with_rules(decided, _with_measured_times(decided))
     resets = _count_resets(added.registry, edit, inputs.now)
     is_reported = resets is not None and resets.is_repeated(inputs.now)
+    shown = edit if edit and not (edit.reset_by and is_reported) else None
     notes = (
         *decided.seen.notes,
-        *(edit.notes if edit and not (edit.reset_by and is_reported) else ()),
+        *(shown.notes if shown else ()),
         *(note for note in added.notes if note not in questions),
     )
     waiting_jobs = _waiting_jobs(inputs)
+    lent, nodes = registry.nodes.keys() | inputs.registry.nodes.keys(), inputs.facts.nodes or {}
+    uids = {name: node.uid for name, node in nodes.items() if name in lent}
+    fields = {"queues": dict(status), "notes": notes, "resets": resets,
+              "waiting_jobs": waiting_jobs}  # fmt: skip
     plan = Plan(
-        registry=_with_last_run(
-            _with_resets(added.registry, resets), status, edit, notes, waiting_jobs
-        ),
+        registry=_with_last_run(inputs.config, added.registry, edit, fields),
         actions=(*list_actions(decided), *added.actions),
         nodes=tuple(verdicts[name] for name in sorted(verdicts)),
         queues=tuple(conversions.verdicts[queue] for queue in sorted(conversions.verdicts)),
@@ -143,7 +146,7 @@ def fold_plan(decided: Decided) -> Plan:
         errors=tuple(dict.fromkeys((*decided.seen.node_errors, *filter(None, errors)))),
         other_errors=tuple(dict.fromkeys(filter(None, errors))),
         request_errors=decided.seen.request_errors,
-        limit_news=edit.news if edit and not (edit.reset_by and is_reported) else (),
+        limit_news=shown.news if shown else (),
         status=status,
         seen=current_statuses(inputs),
         decisions=list_decisions(decided, status),
@@ -154,11 +157,7 @@ def fold_plan(decided: Decided) -> Plan:
         kinds=_seen_kinds(inputs),
         node_capacities=_free_capacity(inputs) if inputs.config.demand_keep else (),
         pods=_holders(inputs, registry),
-        uids={
-            name: node.uid
-            for name, node in (inputs.facts.nodes or {}).items()
-            if name in registry.nodes or name in inputs.registry.nodes
-        },
+        uids=uids,
         adopted=decided.seen.adopted,
         pause=registry.pause if inputs.paused() else None,
         waiting_jobs=waiting_jobs,
@@ -263,27 +262,14 @@ def _count_resets(
     return count_reset(resets, edit.reset_by, now)
 
 
-def _with_resets(registry: Registry, resets: DocumentResets | None) -> Registry:
-    last_run = msgspec.structs.replace(registry.last_run, resets=resets)
-    return msgspec.structs.replace(registry, last_run=last_run)
-
-
 def _with_last_run(
-    registry: Registry,
-    status: dict[str, QueueStatus],
-    edit: QueueEdit | None,
-    notes: tuple[str, ...],
-    waiting_jobs: tuple[WaitingJobs, ...] | None,
+    config: Config, registry: Registry, edit: QueueEdit | None, fields: Mapping[str, object]
 ) -> Registry:
     """Returns the registry as saved before the first action. It includes the queues, the ledger and
     the pending jobs, so that a run that is killed after a write leaves a trace of it."""
-    return msgspec.structs.replace(
-        registry,
-        last_run=msgspec.structs.replace(
-            registry.last_run,
-            queues=dict(status),
-            notes=notes,
-            waiting_jobs=waiting_jobs,
-            ledger=edit.noted if edit and not edit.refusal else registry.last_run.ledger,
-        ),
-    )
+    replace, systems = msgspec.structs.replace, lent_with(config, registry)
+    last_run = replace(registry.last_run, queue_systems=systems, **fields)
+    if edit and not edit.refusal:
+        system = config.quota_system or last_run.ledger_system
+        last_run = replace(last_run, ledger=edit.noted, ledger_system=system)
+    return replace(registry, last_run=last_run)

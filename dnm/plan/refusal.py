@@ -6,15 +6,47 @@ lends, returns, marks, fences and edits nothing, and its registry stays the same
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
+from dnm.model.config import Config
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.lease import ActingElsewhere, Lease
 from dnm.model.plan import EndConverter, Plan
 from dnm.model.printable import printable
+from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
+from dnm.model.verdict import Objection
 
 _LONGEST = 300  # characters of a holder
+
+
+def explain_changed_system(
+    config: Config, registry: Registry, lent: Mapping[str, str]
+) -> Objection:
+    """Returns why a run changes nothing if a namespace has another queue system than its lent
+    nodes, and the next step. `lent`: namespace -> the queue system of its nodes. Only that system
+    can remove the nodes from its limits."""
+    namespace, system = next(
+        (name, system)
+        for name, system in lent.items()
+        if config.namespaces[name].queue_system != system
+    )
+    current = config.namespaces[namespace].queue_system
+    names = [name for name, entry in registry.nodes.items() if entry.namespace == namespace]
+    nodes = f"its lent nodes {fold_hostlist(names)}" if names else "its requested nodes"
+    gone = (
+        f". If the cluster has no {system} any more, call the converter yourself: --set batch "
+        "--node-name NODE"
+    )
+    why = (
+        f"namespace {namespace} has queue_system = {current}, but {nodes} have {system}: nothing "
+        f"is lent, returned or written. Write queue_system = {system} again, run `dnm return NODE` "
+        f"for each, and change the key when they are back{'' if system == 'none' else gone}"
+    )
+    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why, needs_person=True)
 
 
 def explain_unreadable(lease: Unreadable, instance: str) -> str:

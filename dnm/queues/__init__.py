@@ -12,9 +12,8 @@ from dnm.queues.system import PodReading, QueueSystem
 
 def system_of(config: Config) -> QueueSystem:
     """Imports the site's queue system. `none` wraps it if some namespaces have no queue system."""
-    quota_system = None
-    for name in config.queue_systems - {"none"}:  # one at most
-        quota_system = cast(QueueSystem, _import(name, "system").SYSTEM)
+    name = config.quota_system
+    quota_system = cast(QueueSystem, _import(name, "system").SYSTEM) if name else None
     if quota_system and "none" not in config.queue_systems:
         return quota_system
     return cast(QueueSystem, _import("none", "system").NamespacesAsQueues(quota_system))

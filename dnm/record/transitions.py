@@ -18,8 +18,8 @@ from dnm.model.departure import Leaving
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
 from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.lent_state import Joining, Moving
-from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff
+from dnm.model.queue_edit import LimitNews
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Value

@@ -132,9 +132,9 @@ def note_operation(config: Config, state: State, operation: Operation) -> None:
 def keep_ledger(config: Config, state: State, ledger: str | None) -> None:
     """Saves the ledger that the next run compares with the one in the queue document."""
     registry = load_registry(config, datetime.now(UTC), state)
-    save_registry(
-        config, replace(registry, last_run=replace(registry.last_run, ledger=ledger)), state
-    )
+    system = config.quota_system
+    last_run = replace(registry.last_run, ledger=ledger, ledger_system=system)
+    save_registry(config, replace(registry, last_run=last_run), state)
 
 
 def _cause_at(config: Config, now: datetime) -> Cause:

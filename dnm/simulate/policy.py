@@ -346,7 +346,7 @@ def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
 def _maps_with(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
     """Returns simulated objects of the configured queue systems with these limits."""
     maps: Any = {}
-    for name in config.queue_systems - {"none"}:
+    if name := config.quota_system:
         module = import_module(f"dnm.queues.{name}.simulated")
         maps = module.SimulatedMaps(config, limits)
     return cast(ConfigMaps, maps)

@@ -12,11 +12,10 @@ from dnm.cli.look.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
 from dnm.model.lent import LentNode, Phase
-from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
-from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
+from dnm.model.queue_edit import LimitChange, LimitNews, QueueEdit, QueueWants
 from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.verdict import NodeVerdict, Verdict

@@ -9,9 +9,8 @@ import msgspec
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
-from dnm.model.limit_news import LimitNews
 from dnm.model.quantity import INT64_MAX
-from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
+from dnm.model.queue_edit import LimitChange, LimitNews, QueueEdit, QueueNumbers, QueueWants
 from dnm.model.quota import (
     ResourceQuota,
     amount_of,

@@ -20,9 +20,8 @@ from dnm.model.queue_edit import (
     QueueWants,
 )
 from dnm.model.quota import ResourceQuota
-from dnm.model.reason import Reason
 from dnm.model.value import Resources, Unreadable, Value
-from dnm.model.verdict import Objection
+from dnm.model.verdict import Objection, limits_objection
 from dnm.model.workload import WOKEN
 from dnm.queues.none.system import PodsByNamespace
 from dnm.queues.resource_quota import edit as edits
@@ -83,8 +82,8 @@ class QuotaQueues(Value):
         nodes = {**wants.nodes, queue: {**wants.nodes.get(queue, {}), **more}}
         is_first = wants.remembered is None and not any(wants.nodes.values())
         remembered = "" if is_first else wants.remembered
-        why = self.plan(replace(wants, nodes=nodes, remembered=remembered), None).blocked.get(queue)
-        return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
+        edit = self.plan(replace(wants, nodes=nodes, remembered=remembered), None)
+        return limits_objection(edit.blocked.get(queue))
 
     def show_difference(self, edit: QueueEdit) -> str:
         texts = (edits.show(self._current), edit.text)

@@ -16,9 +16,8 @@ from dnm.host.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError
 from dnm.model.queue_edit import Projection, QueueEdit, QueueWants
-from dnm.model.reason import Reason
 from dnm.model.value import Resources
-from dnm.model.verdict import Objection
+from dnm.model.verdict import Objection, limits_objection
 from dnm.queues.yunikorn import edit_report, notices
 from dnm.queues.yunikorn.authors import (
     Authorship,
@@ -116,7 +115,8 @@ def why_no_growth(
         nodes={**wants.nodes, queue: nodes},
         remembered="" if is_first else wants.remembered,
     )
-    return why_refused(compute_edit(document, more).edit, queue)
+    edit = compute_edit(document, more).edit
+    return limits_objection(edit.refusal or edit.uncounted.get(queue))
 
 
 def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection | None:
@@ -125,13 +125,7 @@ def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection 
     if not projected.edit.refusal:
         return None
     nothing_lent = msgspec.structs.replace(projected.wants, nodes={})
-    return why_refused(compute_edit(document, nothing_lent).edit)
-
-
-def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
-    """Returns why no limit can be changed, or why new nodes of a queue are not counted."""
-    why = edit.refusal or edit.uncounted.get(queue)
-    return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
+    return limits_objection(compute_edit(document, nothing_lent).edit.refusal)
 
 
 @without_collection()

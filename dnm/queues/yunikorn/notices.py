@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from dnm.model.cluster import QueueLimits
-from dnm.model.limit_news import LimitNews
 from dnm.model.quantity import INT64_MAX
-from dnm.model.queue_edit import QueueWants
+from dnm.model.queue_edit import LimitNews, QueueWants
 from dnm.queues.yunikorn.ledger import LentAmounts
 from dnm.queues.yunikorn.limits import Baseline, current
 from dnm.queues.yunikorn.quantities import format_yunikorn

@@ -6,13 +6,13 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.value import Resources
+from dnm.model.verdict import limits_objection
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.edit import (
     compute_edit,
     edit_document,
     edit_source,
     shrink_refusal,
-    why_refused,
 )
 from dnm.queues.yunikorn.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
 from dnm.queues.yunikorn.tree import parse_tree
@@ -200,7 +200,7 @@ def test_full_ledger_may_shrink_but_an_invalid_document_may_not() -> None:
     assert shrink_refusal(read_document(crowded), projected) is None
     invalid = read(change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,"))
     refused = compute_edit(invalid, asked)
-    assert shrink_refusal(invalid, refused) == why_refused(refused.edit) is not None
+    assert shrink_refusal(invalid, refused) == limits_objection(refused.edit.refusal) is not None
 
 
 def test_instance_without_lent_nodes_keeps_its_recorded_baselines() -> None:
