@@ -156,6 +156,8 @@ def _namespaces(
     for name in monitored:
         section = named.get(name, "")
         own = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
+        if own.get("queue_system", settings.get("queue_system", "")) is None:
+            continue  # misspelt
         fields = fields_of(own, NAMESPACE_KEYS)
         system = fields.setdefault("queue_system", usual)
         if system == "yunikorn" and not is_map_read:
@@ -170,6 +172,8 @@ def _namespaces(
         else:
             queue = "" if queues is None else _queue_of(name, queues, settings, problems)
         policies[name] = NamespacePolicy(name=name, queue=queue, **fields)
+    if len(policies) < len(monitored):  # what else is wrong depends on the queue system
+        return policies
     systems = {policy.queue_system for policy in policies.values()}
     if len(systems - {"none"}) > 1:
         problems.append(_TWO_SYSTEMS)
@@ -252,14 +256,9 @@ def parse_node_types(
         for name in policy.node_types:
             if name not in types:
                 hint = values.suggest(name, types) or f"; write a section [node_type:{name}]"
-                problems.append(
-                    problem(
-                        f"namespace:{policy.name}",
-                        "node_type",
-                        ", ".join(policy.node_types),
-                        f"there is no node type {name}{hint}",
-                    )
-                )
+                section, given = f"namespace:{policy.name}", ", ".join(policy.node_types)
+                why = f"there is no node type {name}{hint}"
+                problems.append(problem(section, "node_type", given, why))
     check_prefixes(types, problems)
     return types
 

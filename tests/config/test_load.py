@@ -327,6 +327,21 @@ def test_site_without_a_queue_map_learns_of_queue_system(
     assert ("write queue_system = none in [settings]" in text) is is_hinted
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "queue_system = nonne\n",
+        "queue_system = kueu\nnamespace_queue_paths = x\nyunikorn_url = http://yk:9080\n",
+        "queue_system = none\n[namespace:dev]\nqueue_system = nonne\n",
+    ],
+)
+def test_misspelt_queue_system_is_the_only_problem(tmp_path: Path, lines: str) -> None:
+    """It is unknown whether the queue map and the keys of a queue system are needed."""
+    text = refusal(write(tmp_path / "dnm.ini", "[settings]\nmonitored_namespaces = dev\n" + lines))
+    problems = [line for line in text.splitlines() if line.startswith("  ")]
+    assert len(problems) == 1 and "is not a queue system" in problems[0]
+
+
 # --- problems --------------------------------------------------------------------------------
 
 BAD = {
