@@ -12,14 +12,15 @@ from dnm.checks.findings import CheckResult, Finding
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.errors import KubeError
+from dnm.model.errors import KubeError, QueueError
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.queue_edit import QueueWants
 from dnm.queues.kueue.admin import checks
+from dnm.queues.kueue.simulated import SimulatedKueue
 from dnm.queues.kueue.system import SYSTEM, KueueQueues
-from tests.builders import NOW, SIZE
+from tests.builders import NOW, SIZE, a_config
 from tests.queues.kueue.conftest import QUOTAS, Read, a_kueue_config
 from tests.queues.kueue.objects import (
     LABEL,
@@ -132,6 +133,11 @@ def test_missing_flavor_is_refused(sandbox: Sandbox, read: Read) -> None:
     facts = SYSTEM.collect(config, KubeClient.connect(config))
     assert "there is no ResourceFlavor lent" in objection_of(facts)
     assert CheckResult.FAILED in {item.result for item in findings_of(sandbox, facts)}
+
+
+def test_simulation_of_kueue_is_refused_with_the_next_step() -> None:
+    with pytest.raises(QueueError, match="write queue_system = none into a copy of the ini"):
+        SimulatedKueue(a_config(), {})
 
 
 def test_server_without_the_version_is_reported(sandbox: Sandbox) -> None:

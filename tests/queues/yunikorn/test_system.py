@@ -211,6 +211,30 @@ def test_document_that_yunikorn_does_not_load_is_reverted(live: Sandbox) -> None
     assert http_write(live, TWO).is_confirmed
 
 
+@pytest.mark.parametrize(
+    "details",
+    [
+        pytest.param({"kind": "status", "code": 409}, id="a conflict"),
+        pytest.param({"kind": "lost"}, id="a lost answer"),
+    ],
+)
+def test_document_is_reverted_in_spite_of(live: Sandbox, details: dict[str, Any]) -> None:
+    """The second write is the one that restores the old document."""
+    live.yunikorn.takes_up = False
+    live.fault(path="configmaps", methods=("PUT",), skip=1, times=1, **details)
+    with pytest.raises(QueueError, match="restored the old document"):
+        impatient(live, TWO, YunikornClient(live.url))
+    assert document(live) == TREE
+
+
+def test_document_that_cannot_be_reverted_is_reported(live: Sandbox) -> None:
+    live.yunikorn.takes_up = False
+    live.fault("status", path="configmaps", methods=("PUT",), skip=1, code=403)
+    with pytest.raises(KubeError, match="403"):
+        impatient(live, TWO, YunikornClient(live.url))
+    assert parse_tree(document(live)).queues[A].max["vcore"] > 80_000
+
+
 def test_document_changed_by_another_client_is_not_reverted(live: Sandbox) -> None:
     """Another client changed the document while dnm waited for the scheduler, which has the change.
     dnm waits no longer."""
