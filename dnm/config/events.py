@@ -21,7 +21,7 @@ from dnm.config.files import (
     HEADER,
     MOST_EVENTS,
     EventSections,
-    is_meant_only,
+    is_malformed_event,
     lines_of_events,
     parse_lines,
     read_trusted_text,
@@ -274,7 +274,7 @@ def _parse_event(
     own = [lines[number] for number in of_event]
     problems: list[str] = []
     for place, line in enumerate(own):
-        if is_meant_only(line):
+        if is_malformed_event(line):
             problems.append(
                 f"line {of_event[place] + 1}: '{shown(line)}' is no section; write [event:NAME] "
                 "where the line begins"

@@ -123,7 +123,7 @@ def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
     by_section: dict[str, list[int]] = {}
     section = ""
     for number, line in enumerate(lines):
-        if is_meant_only(line):
+        if is_malformed_event(line):
             meant = _MEANT.match(line)
             section = f"event:{meant[1].strip() if meant else ''}"
         elif header := HEADER.match(line):
@@ -138,7 +138,7 @@ def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
     return {number for numbers in sections.values() for number in numbers}
 
 
-def is_meant_only(line: str) -> bool:
+def is_malformed_event(line: str) -> bool:
     """Returns whether a line resembles the header of an event but is malformed, e.g. has capitals.
     dnm treats the lines below it as an event, since they would make the entire file unreadable."""
     header = HEADER.match(line)

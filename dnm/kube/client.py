@@ -15,7 +15,7 @@ from dnm.kube import objects
 from dnm.kube.cluster_reader import ClusterReader
 from dnm.kube.events import create_event
 from dnm.kube.objects import check_kind, path_of
-from dnm.kube.queue_edges import QueueEdges
+from dnm.kube.queue_clients import QueueClients
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import ConfigMap, KubeEvent
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _EVENT_TIMEOUT = timedelta(seconds=5)
 
 
-class KubeClient(ClusterReader, QueueEdges):
+class KubeClient(ClusterReader, QueueClients):
     """A client that reads and changes objects of one API server."""
 
     _events: ApiRequests | None = None  # on its own connection, with a shorter time-out

@@ -204,14 +204,14 @@ TABLE: tuple[Row, ...] = (
 
 def decide_node(case: Case) -> tuple[NodeDecision, NodeVerdict] | None:
     """Returns the decision about a node and its verdict; None: there is nothing to decide."""
-    at = up_for(case)
+    at = situations_of(case)
     for row in TABLE:
         if at & {*row.at} and (verdict := row.speaks(case)) is not None:
             return row.decision, verdict
     return None
 
 
-def up_for(case: Case) -> set[At]:
+def situations_of(case: Case) -> set[At]:
     """Returns the situations of the node in which the run must decide about it."""
     phase, seen, leaves = case.entry.phase, case.seen, case.entry.leaves
     if phase is Phase.SERVING:

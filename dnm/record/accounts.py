@@ -15,7 +15,7 @@ from dnm.model.history import JOBS, HistoryLine
 from dnm.model.observed import LowUse
 from dnm.model.registry import Registry
 from dnm.model.value import Value
-from dnm.record.price import Looks, SeenPrice, price_as_seen
+from dnm.record.price import SeenPrice, WaitingJobHistory, price_as_seen
 from dnm.record.stays import BEGINS, ENDS, OpenStay, Stay
 
 ENOUGH = "ENOUGH"
@@ -107,7 +107,7 @@ class Bookkeeper:
         self._steps: dict[tuple[str, str], list[float]] = {}
         self._idle: Counter[str] = Counter()
         self._refused: dict[tuple[str, str], list[float]] = {}
-        self._looks = Looks(since)
+        self._looks = WaitingJobHistory(since)
 
     def add(self, line: HistoryLine) -> None:
         """Adds one line of history."""

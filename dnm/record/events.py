@@ -39,7 +39,7 @@ _OF_NODES = {
 }
 
 
-def mark_new(
+def mark_new_kinds(
     memory: Memory, waiting: Sequence[WaitingPods], now: datetime
 ) -> tuple[Memory, tuple[WaitingPods, ...]]:
     """Returns the memory with the kinds of these waiting pods. Also returns the waiting pods, with

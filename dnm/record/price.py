@@ -34,7 +34,7 @@ class SeenPrice(Value):
     used: float
 
 
-class Looks:
+class WaitingJobHistory:
     """A reader of the history's lines about waiting jobs, the oldest first."""
 
     def __init__(self, since: datetime) -> None:

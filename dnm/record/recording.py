@@ -20,7 +20,7 @@ from dnm.model.history import SCHEMA, HistoryLine, Memory, Operation
 from dnm.model.plan import Fence, Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange
 from dnm.model.registry import Registry
-from dnm.record.events import mark_new
+from dnm.record.events import mark_new_kinds
 from dnm.record.history_file import within_bound
 from dnm.record.totals import remember
 from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_reported
@@ -39,7 +39,7 @@ def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: 
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
     intended = _limit_lines(changes, cause) if is_document_judged else before.memory.intended
     memory = replace(memory, intended=tuple(intended))
-    memory, waiting = mark_new(memory, plan.waiting, cause.now)
+    memory, waiting = mark_new_kinds(memory, plan.waiting, cause.now)
     registry = replace(plan.registry, memory=memory)
     return replace(plan, registry=registry, waiting=waiting)
 

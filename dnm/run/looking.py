@@ -14,12 +14,12 @@ from dnm.run.planning import (
     at_place,
     connect,
     exit_code_of,
-    lacks_batch_side,
     look,
     make_pass_plan,
+    needs_batch_nodes,
     wall_clock,
 )
-from dnm.run.snapshot import with_batch_side
+from dnm.run.snapshot import with_batch_nodes
 
 
 def plan_pass(
@@ -41,7 +41,7 @@ def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = Fa
     with at_place(config, environ, connect) as (state, edges):
         _, registry, facts, ends = look(config, wall_clock, edges, state)
         decided = decide(config, registry, facts)
-        lacks = lacks_batch_side(facts, decided.conversions.verdicts.values())
+        lacks = needs_batch_nodes(facts, decided.conversions.verdicts.values())
         if ends is not None and facts.batch is None and (lacks or asks_batch):
-            decided = decide(config, registry, with_batch_side(facts, ends[1]))
+            decided = decide(config, registry, with_batch_nodes(facts, ends[1]))
     return decided

@@ -28,7 +28,7 @@ from dnm.plan.rule import has_events, rules_of
 from dnm.record.transitions import Cause
 from dnm.run.recorded import unseen_since
 from dnm.run.registry import attach_lease, file_state, load_registry, state_in
-from dnm.run.snapshot import nothing_readable, take_snapshot, with_batch_side
+from dnm.run.snapshot import nothing_readable, take_snapshot, with_batch_nodes
 from dnm.run.state import State
 
 Edges: TypeAlias = tuple[KubeClient, NodeConvert]
@@ -92,13 +92,13 @@ def make_pass_plan(
     `prepare`: is called once dnm is connected and returns the registry for the plan."""
     before, registry, facts, edges = look(config, clock, connect, state, events_at, prepare)
     plan = make_plan(config, registry, facts)
-    if edges is not None and lacks_batch_side(facts, plan.queues):
-        facts = with_batch_side(facts, edges[1])
+    if edges is not None and needs_batch_nodes(facts, plan.queues):
+        facts = with_batch_nodes(facts, edges[1])
         plan = make_plan(config, registry, facts)
     return _telling(config, before, _with_loss(plan), facts), edges
 
 
-def lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
+def needs_batch_nodes(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
     """Returns whether a queue needs a node but the nodes of Slurm were not read."""
     return facts.batch is None and any(
         verdict.reason is Reason.BATCH_NOT_ASKED for verdict in verdicts

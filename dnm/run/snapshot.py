@@ -99,7 +99,7 @@ def _verify(
     return replace(pods, pods=verified), {"daemon_sets": daemon_sets}
 
 
-def with_batch_side(facts: Snapshot, converter: NodeConvert) -> Snapshot:
+def with_batch_nodes(facts: Snapshot, converter: NodeConvert) -> Snapshot:
     """Returns the snapshot with the nodes of Slurm, for a plan that turned out to need them."""
     return replace(facts, **_batch_fields(converter.list_nodes()))
 

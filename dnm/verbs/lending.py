@@ -29,7 +29,7 @@ USUAL = timedelta(hours=4)
 _STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
 
 
-class Wanted(Value):
+class LendArguments(Value):
     """The arguments of `dnm lend`. If `count` is 0, `nodes` has the names of all the nodes."""
 
     namespace: str
@@ -46,7 +46,7 @@ class Wanted(Value):
 
 
 def orders_of(
-    config: Config, registry: Registry, wanted: Wanted, author: str, now: datetime
+    config: Config, registry: Registry, wanted: LendArguments, author: str, now: datetime
 ) -> tuple[LendOrder, ...] | Refusal:
     """Returns a lend order for each node type, or a refusal if no run could ever fulfil them."""
     named = _nodes_by_type(config, wanted)
@@ -86,7 +86,7 @@ def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Ref
     return replace(registry, orders=(*registry.orders, order))
 
 
-def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Refusal:
+def _nodes_by_type(config: Config, wanted: LendArguments) -> dict[str, list[str]] | Refusal:
     """Returns node type -> the named nodes of that type, or a refusal. If no node is named, returns
     the requested type with an empty list."""
     policy = policy_of(config, wanted.namespace)
@@ -106,7 +106,7 @@ def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Ref
 
 
 def _refuse_type(
-    policy: NamespacePolicy, wanted: Wanted, named: dict[str, list[str]]
+    policy: NamespacePolicy, wanted: LendArguments, named: dict[str, list[str]]
 ) -> Refusal | None:
     if wanted.node_type and set(named) - {wanted.node_type}:
         wrong = [name for of, many in named.items() if of != wanted.node_type for name in many]

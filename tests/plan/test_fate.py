@@ -16,7 +16,7 @@ from dnm.model.orders import Pause
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
-from dnm.plan.decision_table import TABLE, At, Case, NodeDecision, Row, decide_node, up_for
+from dnm.plan.decision_table import TABLE, At, Case, NodeDecision, Row, decide_node, situations_of
 from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, queue_map, serving
 
@@ -140,7 +140,7 @@ def test_each_compatible_pair_of_decision_rows_has_a_case() -> None:
     open_pairs = {(pair.speaks.__name__, other.speaks.__name__) for pair, other in ALL}
     for reported in CASES:
         case = reported.case()
-        for neighbour, other in neighbours(up_for(case)):
+        for neighbour, other in neighbours(situations_of(case)):
             above, below = neighbour.speaks(case), other.speaks(case)
             if above and below and (neighbour.decision, above) != (other.decision, below):
                 open_pairs.discard((neighbour.speaks.__name__, other.speaks.__name__))

@@ -16,7 +16,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import QueueStatus, RunRecord
 from dnm.plan import waiting_pods
 from dnm.plan.inputs import offered_resources
-from dnm.record.events import LONGEST_NOTE, list_events, mark_new
+from dnm.record.events import LONGEST_NOTE, list_events, mark_new_kinds
 from dnm.record.metrics import Gauges, RunTimes, format_families, make_families
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
@@ -149,7 +149,7 @@ def test_event_on_a_pod_names_no_pod_of_another_tenant() -> None:
     mine = msgspec.structs.replace(asking(8, amounts(8)), name="mine")
     held = asking(9, amounts(9), is_gated=True)
     plan = world(other, mine, held).configured(max_converted_nodes=0).plan()
-    _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
+    _, marked = mark_new_kinds(plan.registry.memory, plan.waiting, NOW)
     notes = {event.name: event.note for event in list_events((), marked, {}, NOW)}
     assert set(notes) == {"p0", "x7", "mine"}
     assert "no new node would help it: requests 200.008 cpu" in notes["mine"]
@@ -167,9 +167,9 @@ def test_tenant_with_many_pod_kinds_takes_no_events_of_other_tenants() -> None:
     plan = some.plan()
     assert len(plan.waiting) == waiting_pods.MOST_KINDS
     assert plan.waiting[0].name == "p0", "the largest group, which is another's"
-    memory, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
+    memory, marked = mark_new_kinds(plan.registry.memory, plan.waiting, NOW)
     assert len(list_events((), marked, {}, NOW)) == waiting_pods.MOST_KINDS
-    assert list_events((), mark_new(memory, plan.waiting, NOW)[1], {}, NOW) == []
+    assert list_events((), mark_new_kinds(memory, plan.waiting, NOW)[1], {}, NOW) == []
 
 
 def test_longest_reason_is_a_bounded_sentence() -> None:
@@ -177,7 +177,7 @@ def test_longest_reason_is_a_bounded_sentence() -> None:
     plan = world(*long).plan()
     status: QueueStatus = plan.status[QUEUE]
     assert len(status.reason) < 4000
-    _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
+    _, marked = mark_new_kinds(plan.registry.memory, plan.waiting, NOW)
     for event in list_events((), marked, {}, NOW):
         assert len(event.note.encode()) <= LONGEST_NOTE
 

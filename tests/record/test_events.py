@@ -10,7 +10,7 @@ import pytest
 from dnm.model.cluster import KubeEvent
 from dnm.model.history import SCHEMA, HistoryLine, Memory
 from dnm.model.plan import WaitingPods
-from dnm.record.events import LONGEST_NOTE, list_events, mark_new
+from dnm.record.events import LONGEST_NOTE, list_events, mark_new_kinds
 from tests.builders import NOW, QUEUE
 
 UIDS = {"a001": "u1"}
@@ -77,32 +77,34 @@ def test_some_history_lines_create_no_event(line_without_event: HistoryLine) -> 
 
 
 def test_waiting_pods_get_an_event_per_kind_and_per_new_decision() -> None:
-    memory, first = mark_new(Memory(), [waiting("k1"), waiting("k2")], NOW)
+    memory, first = mark_new_kinds(Memory(), [waiting("k1"), waiting("k2")], NOW)
     assert reasons(list_events([], first, {}, NOW)) == [
         ("k1-0", "NoNodeLent", False), ("k2-0", "NoNodeLent", False),
     ]  # fmt: skip
-    memory, again = mark_new(memory, [waiting("k1"), waiting("k2")], NOW + timedelta(minutes=1))
+    memory, again = mark_new_kinds(
+        memory, [waiting("k1"), waiting("k2")], NOW + timedelta(minutes=1)
+    )
     assert list_events([], again, {}, NOW) == []
     verdict = [line("queue", "wait", QUEUE)]
     assert reasons(list_events(verdict, again, {}, NOW)) == [("k1-0", "NoNodeLent", False)]
-    both = mark_new(memory, [waiting("k1"), waiting("k3")], NOW)[1]
+    both = mark_new_kinds(memory, [waiting("k1"), waiting("k3")], NOW)[1]
     assert [event.name for event in list_events(verdict, both, {}, NOW)] == ["k1-0", "k3-0"]
 
 
 @pytest.mark.parametrize(("days", "is_new"), [(6, False), (8, True)])
 def test_returning_pod_kind_gets_a_new_event_after_a_week(days: int, is_new: bool) -> None:
-    memory, _ = mark_new(Memory(), [waiting()], NOW)
+    memory, _ = mark_new_kinds(Memory(), [waiting()], NOW)
     later = NOW + timedelta(days=days)
-    memory, _ = mark_new(memory, [], later)
-    assert mark_new(memory, [waiting()], later)[1][0].is_new is is_new
+    memory, _ = mark_new_kinds(memory, [], later)
+    assert mark_new_kinds(memory, [waiting()], later)[1][0].is_new is is_new
 
 
 def test_lasting_pod_kind_gets_a_single_event_and_memory_is_bounded() -> None:
-    memory, _ = mark_new(Memory(), [waiting()], NOW)
-    memory, marked = mark_new(memory, [waiting()], NOW + timedelta(days=9))
+    memory, _ = mark_new_kinds(Memory(), [waiting()], NOW)
+    memory, marked = mark_new_kinds(memory, [waiting()], NOW + timedelta(days=9))
     assert not marked[0].is_new
     many = [waiting(f"k{number}") for number in range(900)]
-    assert len(mark_new(memory, many, NOW)[0].waiting) == 500
+    assert len(mark_new_kinds(memory, many, NOW)[0].waiting) == 500
 
 
 def test_event_note_is_a_single_line_of_bounded_size() -> None:

@@ -15,7 +15,7 @@ from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.verbs.lending import (
     USUAL,
-    Wanted,
+    LendArguments,
     extend,
     lend,
     nodes_to_return,
@@ -57,7 +57,9 @@ REGISTRY = Registry(
 
 
 def orders(config: Any = CONFIG, **words: Any) -> Any:
-    return orders_of(config, REGISTRY, Wanted(**{"namespace": "dev", **words}), "kim on h", NOW)
+    return orders_of(
+        config, REGISTRY, LendArguments(**{"namespace": "dev", **words}), "kim on h", NOW
+    )
 
 
 # --- lend ------------------------------------------------------------------------------------

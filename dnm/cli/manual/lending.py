@@ -42,7 +42,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.run.registry import load_registry
 from dnm.verbs import lending
-from dnm.verbs.lending import Wanted, orders_of
+from dnm.verbs.lending import LendArguments, orders_of
 
 
 def lend(
@@ -77,7 +77,7 @@ def lend(
     """Lend N more nodes and keep them for a time (default 4h), even if idle."""
     now, deadline = datetime.now(UTC), deadline_of(config, length, until)
     asked = new_operation("lend", reason=reason)
-    wanted = Wanted(
+    wanted = LendArguments(
         namespace=namespace, count=count or 0, node_type=node_type,
         nodes=named_nodes(node or ()), until=deadline, reason=asked.reason,
         is_forced=is_forced, account=_account(account),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dnm.kube.requests import ApiRequests
 
 
-class QueueEdges:
+class QueueClients:
     """The part of the client for objects that only some queue systems have."""
 
     requests: ApiRequests
