@@ -38,7 +38,7 @@ topology_scope = _choice("container", "pod")
 
 
 def memory_amount(text: str) -> str:
-    """Returns an amount of reserved memory as it is written; 0 means none."""
+    """Returns the text of an amount of memory, unchanged. Raises ValueError if it is not one."""
     _byte_count(text)
     return text
 

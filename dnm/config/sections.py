@@ -105,8 +105,8 @@ def state_folder(
     begun_in: Path = Path("/etc/dynamic-node"),
     kept_in: Path = Path("/var/lib/dynamic-node"),
 ) -> Path:
-    """Returns the folder of the registry: `named`, or its old place if a registry is only there.
-    Packages moved it from /etc to /var/lib, and an edit of the ini must not lose lent nodes."""
+    """Returns the folder of the registry: `named`, or the predecessor's if only that one has a
+    registry. So a change of `state_dir` from /etc to /var/lib does not lose lent nodes."""
     if not named.is_relative_to(kept_in):
         return named
     before = begun_in / named.relative_to(kept_in)

@@ -109,7 +109,7 @@ class NodeConvert:
                 output.save_position()
 
     def _started(self) -> list[Started]:
-        """Returns the recorded processes of all calls."""
+        """Returns the converter processes that have a `.process` file, of this and earlier runs."""
         return [started_at(self.directory / key) for key in self._keys()]
 
     def _keys(self) -> list[str]:

@@ -85,7 +85,7 @@ def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
 
 
 class _Checks:
-    """The stages that a test adds to a conversion, and the hook's reports about the node."""
+    """The stages that `dnm convert-test` adds, and what the site's hook reports about the node."""
 
     def __init__(self) -> None:
         self.before: Reports = {}

@@ -116,8 +116,8 @@ class _Index:
 
 
 def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:
-    """Returns whether dnm's conversion made this reservation of the node: its name is
-    `<prefix>-<node>`, or `<prefix>` for the predecessor's shared one."""
+    """Returns whether a conversion made this reservation of the node: dnm names it
+    `<prefix>-<node>`; node-convert's predecessor had one `<prefix>` for all its nodes."""
     is_of_node = reservation.name == f"{prefix}-{node}" and reservation.nodes == (node,)
     return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 

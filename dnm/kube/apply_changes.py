@@ -166,7 +166,7 @@ def _check_names(columns: PodColumns, joined: Sequence[Pod]) -> None:
 def apply_to_nodes(
     nodes: Sequence[Node], changes: Sequence[Change], reduce: Callable[[bytes], Sequence[Node]]
 ) -> tuple[Node, ...]:
-    """Returns the nodes after the changes. `reduce` decodes a page to nodes. Raises NotProved."""
+    """Returns the nodes after these changes; `reduce` decodes the changed ones from a list."""
     if not changes:
         return tuple(nodes)
     by_name: dict[str, Node | None] = {node.name: node for node in nodes}

@@ -154,7 +154,7 @@ def _look(requests: ApiRequests, asked: FactsRequest, daemons: Sequence[_DaemonS
 
 
 def list_daemons(requests: ApiRequests) -> list[DaemonPods]:
-    """Returns all DaemonSets as for a new node, which has none of their pods. Raises KubeError."""
+    """Returns all DaemonSets, without pods, since a new node has none of them. Raises KubeError."""
     return [_daemon_pods(daemon, ()) for daemon in _list_daemons(requests)]
 
 

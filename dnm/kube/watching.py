@@ -80,9 +80,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Witness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The object that changed last before the watch, and its version, 0 if it was deleted. If it
-    now has another version without an event, the cluster was restored from a backup and repeats its
-    versions."""
+    """The object that changed last before the watch, and its version, 0 if it was deleted. It shows
+    whether the cluster was restored from a backup and assigns versions a second time: then its
+    version is another one, but the watch has sent no event about it."""
 
     namespace: str = ""
     name: str = ""
@@ -296,9 +296,9 @@ class Watcher:
         self._session.close()
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
-        """Returns a version at least as new as this moment, and the version that the witness has
-        now (0: missing). Reads a consistent list of one name in one namespace, which costs the
-        server one look-up and one seat of priority and fairness."""
+        """Returns a version at least as new as this moment, and the present version of the object
+        in `witness` (0: it is missing). Reads a consistent list of one name, which costs the server
+        one look-up and one seat of priority and fairness."""
         resource = self._what
         named = f"metadata.name={witness.name or _NOBODY}"
         query = urlencode({"fieldSelector": ",".join(filter(None, (named, resource.selector)))})

@@ -86,8 +86,8 @@ class RunRecord(Value):
 
     @property
     def has_succeeded(self) -> bool:
-        """Returns whether the run succeeded. Nodes in phase failed, which are errors of each run,
-        do not count."""
+        """Returns whether the run succeeded. It also did if its only errors are nodes in phase
+        failed, which every run reports until an administrator resets them."""
         return self.exit_code == 0 or self.failed_nodes_alone
 
 

@@ -36,9 +36,9 @@ def judge_breaker(
     """Returns the tripped breaker of a queue that needs a conversion; None: it may convert.
     `demand` is the fingerprint of its pending pods.
 
-    Changed demand is another chance (`take_chance`). Each chance with an unused node delays the
-    next one, because changing demand must not cause conversions all the time. Unused nodes that
-    `min_nodes` keeps do not count."""
+    If the pending pods change, the queue gets one more conversion (`take_chance`). If no pod uses
+    its node either, the next one is delayed for longer: changing demand must not cause conversions
+    all the time. Unused nodes that `min_nodes` keeps do not count."""
     breaker = registry.breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
         has_changed = not breaker.demand or breaker.demand != demand  # an image has none

@@ -124,7 +124,7 @@ def demand_of(
     stalled: Mapping[str, StalledPods] = {},
 ) -> Demand | None:
     """Returns the demand of a snapshot's pods in queues with these limits; None: the pods could not
-    be read. `stalled`: equal pods that do not count, by fingerprint."""
+    be read. `stalled`: by fingerprint, pending pods that lent nodes have not helped."""
     pods, view = snapshot.pods, snapshot.queue_facts.view
     if isinstance(pods, Unreadable):
         return None

@@ -200,8 +200,8 @@ def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Puts the nodes that stay into phase serving. Puts nodes that Slurm has in service into phase
-    returning; the next run marks these as failed, for an administrator."""
+    """Puts nodes that were to be returned, and now stay lent, back into phase serving. Puts nodes
+    that Slurm already uses into phase returning; the next run reports these as failed."""
     now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
         name: changed(nodes[name], state=Serving(since=now), idle_since=None)

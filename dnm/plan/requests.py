@@ -256,8 +256,8 @@ def record_claims(
     requests: Sequence[ConversionRequest],
     facts: Facts,
 ) -> Findings:
-    """Decides about each claim of this instance that is neither in `nodes` nor part of `requests`.
-    `before`: the registry of the last run. Without the batch side nothing changes."""
+    """Decides which claims to record: those of this instance without a lent node or a request.
+    `before`: the registry of the last run. If Slurm could not be read, its claims stay."""
     recorded = {name: claim for name, claim in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
         return Findings(claimed=recorded)

@@ -29,7 +29,7 @@ IsOn = Callable[[Config, Registry, "Facts | None"], bool]
 
 
 def has_events(config: Config, registry: Registry) -> bool:
-    """Checks whether any source has an event, or the registry still has one."""
+    """Returns whether the configuration has calendar events, or the registry still has some."""
     places = (config.events_dir, *config.calendar_events, *config.unread_events)
     return any(places) or bool(registry.events or registry.calendars)
 

@@ -122,7 +122,7 @@ class Queues(Protocol):
         """Returns limit, baseline and lent amounts of each queue; none if the ledger is broken."""
 
     def project(self, wants: QueueWants) -> Projection:
-        """Returns a projected edit for `wants`, not fully checked. `plan` completes the check."""
+        """Returns the limits for `wants` before all checks: a cheap draft that `plan` completes."""
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
         """Returns the checked edit for the nodes that serve now. It may reuse `projected`."""

@@ -379,7 +379,7 @@ def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[
 
 
 def with_reported(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict[str, str]:
-    """Returns the last reported amounts by node type, updated by these lines."""
+    """Returns node type -> rounded number of nodes that jobs wait for, after these lines."""
     return {**jobs, **{line.object: line.after for line in lines if line.kind == JOBS}}
 
 

@@ -95,8 +95,8 @@ class LeaseLock(LeaseView):
         )
 
     def end(self) -> None:
-        """Releases the Lease, so that other runs act at once. They wait until its time is over if
-        the release fails, or if this run has not yet excluded a write of an earlier run."""
+        """Releases the Lease, so that other runs act at once. Does not release it if a late write
+        of an earlier run is still possible: other runs then wait until the Lease has expired."""
         lease, number = self._lease, self.number
         self.number, self._lease = 0, None
         if lease is not None and number and not (self._is_lost or self.needs_exclusion):

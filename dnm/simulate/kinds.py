@@ -204,7 +204,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Returns the indexes of `count` moments with a sum near `total`, if few the nearest sum."""
+    """Returns the indexes of `count` moments whose sum is near `total`; of few, the nearest."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)

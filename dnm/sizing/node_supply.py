@@ -182,7 +182,7 @@ def _daemon_requests(
 
 
 def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
-    """Returns the usual amounts, raised to each configured amount that one of the nodes reaches."""
+    """Returns the median of each resource, or its configured amount if a node has that much."""
     size = _usual([node.allocatable for node in similar])
     for name, amount in node_type.size.items():
         if any(node.allocatable.get(name, 0) >= amount for node in similar):

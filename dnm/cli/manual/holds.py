@@ -75,8 +75,8 @@ def exclude(
 def _keep(
     config: Config, verb: Verb, words: Sequence[str], until: datetime | None, reason: str
 ) -> list[tuple[str, Registry]]:
-    """Holds or excludes all of the nodes, or none of them if one is refused. Returns for each node
-    its name and the registry before its change."""
+    """Holds or excludes all of the nodes, or none of them if one is refused. Returns the name of
+    each node with the registry as it was before that node was held or excluded."""
     now, nodes, name = datetime.now(UTC), named_nodes(words), verb.__name__
     asked = new_operation(name, reason=reason)
     kept = Keeping(since=now, until=until, reason=asked.reason, requester=author_of(asked))

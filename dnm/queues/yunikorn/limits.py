@@ -219,7 +219,7 @@ class _Fitting:
             add_to(self._sums[parent], new if any(new.values()) else self._sums[path])
 
     def shrink_max(self, path: str) -> None:
-        """Sets the max of a queue to its target, as far as its pods and R1, R2, R4 and L1 allow."""
+        """Sets the max of a queue to its target, as far as its pods and YuniKorn's rules allow."""
         old, new = self.old["max"][path], self.new["max"][path]
         for resource in new:
             new[resource] = self._moved(LimitPlace(path, "max", resource))
