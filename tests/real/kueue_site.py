@@ -1,4 +1,4 @@
-"""A course on Kueue: a ClusterQueue for 20 pods on permanent nodes, and workloads whose pods have
+"""A course on Kueue: a ClusterQueue for 20 pods on permanent nodes, and workloads with pods of
 4 cores and 16 GiB."""
 
 from __future__ import annotations
