@@ -30,8 +30,7 @@ def quantity_of(api_name: str, amount: int) -> str:
 
 
 class Flavor(Value):
-    """A ResourceFlavor: the labels and taints of its nodes, and the tolerations that Kueue adds to
-    pods."""
+    """A ResourceFlavor: labels and taints of its nodes, and tolerations that Kueue adds to pods."""
 
     name: str
     labels: Mapping[str, str] = {}
