@@ -114,10 +114,15 @@ def find_content(
              if key in hard and not are_equal(key, base, text)]  # fmt: skip
     written = [key for key in moved if are_equal(key, hard[key], previous.limits[key][1])]
     reset = [key for key in moved if are_equal(key, hard[key], previous.limits[key][0])]
-    if reset and not written:
+    changed = [key for key in moved if key not in written]
+    applied = {key for key in moved if are_equal(key, hard[key], quota.manifest.get(key, ""))}
+    kept = {key: previous.limits[key][0] for key in written if key not in applied}
+    if moved and not changed:
+        return QuotaContent(previous, {**hard, **kept})
+    if (reset and not written) or (changed and applied.issuperset(changed)):
         # Without an annotation, other instances have removed their nodes, or add them again.
         ledger = stored if stored and stored.limits else QuotaLedger()
-        return QuotaContent(ledger, hard, "a manifest was applied again", is_reset=True)
+        return QuotaContent(ledger, {**hard, **kept}, "a manifest was applied", is_reset=True)
     if stored is None:
         raise _question(quota, "its ledger is unreadable, or of another object")
     if not moved:
@@ -126,10 +131,6 @@ def find_content(
         return QuotaContent(previous, hard)
     if not stored.limits or (recorded is not None and recorded != stored):
         raise _question(quota, "its ledger is lost or older, and its limits were changed")
-    changed = [key for key in moved if key not in written]
-    if all(are_equal(key, hard[key], quota.manifest.get(key, "")) for key in changed):
-        baselines = {**hard, **{key: stored.limits[key][0] for key in written}}
-        return QuotaContent(stored, baselines, "another manifest was applied", is_reset=True)
     return _as_total(quota, stored, "an administrator has changed it")
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueWants
-from dnm.model.quota import ResourceQuota, resource_of, text_of
+from dnm.model.quota import ResourceQuota, amount_of, resource_of, text_of
 from dnm.queues.resource_quota.edit import PlannedQuota, plan_quota
 from dnm.queues.resource_quota.ledger import ANSWER, LEDGER, QuotaLedger, ledger_of
 from dnm.queues.resource_quota.objects import QuotaFacts
@@ -138,6 +138,15 @@ ROWS: dict[str, tuple[ResourceQuota, QuotaLedger | None, str]] = {
     "manifest-of-one-limit": (
         replace(LENT, hard={**LENT.hard, "requests.cpu": "300"}, manifest={"requests.cpu": "300"}),
         LEDGER_2, "428",
+    ),
+    "manifest-after-a-lost-ledger": (
+        quota({"requests.cpu": "300", "requests.memory": "1Ti"},
+              manifest={"requests.cpu": "300", "requests.memory": "1Ti"}),
+        LEDGER_2, "428",
+    ),
+    "manifest-with-the-amount-that-dnm-wrote": (
+        replace(LENT, hard={"requests.cpu": "208", "requests.memory": "1Ti"},
+                manifest={"requests.cpu": "208", "requests.memory": "1Ti"}), LEDGER_2, "336",
     ),
     "manifest-of-another-tool": (
         replace(LENT, hard={**LENT.hard, "requests.cpu": "228"}, manifest={"requests.cpu": "many"}),
@@ -270,6 +279,47 @@ def test_write_without_nodes_restores_the_object(
         assert any(action == "lose" for action, _, _ in steps), steps
         return
     assert machine.now == machine.first
+
+
+CORES = st.sampled_from(["0", "500m", "64", "80", "144", "208"])
+MEMORY = st.sampled_from(["0", "320Gi", "1Ti"])
+MANIFESTS = st.fixed_dictionaries({"requests.cpu": CORES, "requests.memory": MEMORY})
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("apply"), MANIFESTS),
+        st.tuples(st.just("edit"), st.tuples(st.sampled_from(sorted(HARD)), st.integers(1, 5))),
+        st.tuples(st.sampled_from(["prod", "test"]),
+                  st.frozensets(st.sampled_from(["n1", "n2", "n3"]))),
+    ),
+    max_size=10,
+)  # fmt: skip
+
+
+@given(changes=CHANGES, keeps_manifest=st.booleans())
+def test_limits_follow_manifests_and_edits(
+    changes: list[tuple[str, Any]], keeps_manifest: bool
+) -> None:
+    """A manifest sets limits without lent nodes, and an edit adds to limits with them. Two
+    instances run after each change. `keeps_manifest`: the manifest is an annotation, which an edit
+    leaves alone; else managedFields lose the limit."""
+    machine, expected = Machine(dict(HARD)), {key: amount_of(key, HARD[key]) for key in HARD}
+    nodes: dict[str, frozenset[str]] = {"prod": frozenset(), "test": frozenset()}
+    for action, content in [*changes, ("prod", frozenset()), ("test", frozenset())]:
+        now = machine.now
+        if action == "apply":
+            expected = {key: amount_of(key, text) for key, text in content.items()}
+            machine.now = replace(now, hard=content, manifest=content)
+        elif action == "edit":
+            key, more = content
+            expected[key] += more
+            text = text_of(key, amount_of(key, now.hard[key]) + more)
+            manifest = {at: was for at, was in now.manifest.items() if keeps_manifest or at != key}
+            machine.now = replace(now, hard={**now.hard, key: text}, manifest=manifest)
+        else:
+            nodes[action] = content
+        for instance in ("prod", "test", "prod"):
+            machine.step("lend", instance, nodes[instance])
+    assert {key: amount_of(key, text) for key, text in machine.now.hard.items()} == expected
 
 
 # --- several quotas ----------------------------------------------------------------------------
