@@ -16,7 +16,7 @@ from shlex import quote
 from dnm.checks.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.checks.permissions import permissions
 from dnm.checks.pods import check_nodes, check_opening, check_pods
-from dnm.checks.queue_checks import checks_of
+from dnm.checks.queue_checks import check_other_systems, checks_of
 from dnm.checks.slinky import check_slinky
 from dnm.converter.node_convert import NodeConvert
 from dnm.host.trust import find_distrust
@@ -71,6 +71,7 @@ def check_cluster(
         )
         checks = checks_of(config)
         yield from check_queue_systems(config, registry)
+        yield from check_other_systems(config, kube)
         for system in checks:
             yield from system.check_limits(config, kube, snapshot)
         if isinstance(nodes := snapshot.nodes, tuple):

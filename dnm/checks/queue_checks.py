@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Protocol, cast
 
-from dnm.checks.findings import Finding
+from dnm.checks.findings import Finding, doubtful, looks_at
+from dnm.config.names import QUEUE_SYSTEMS
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
+from dnm.model.errors import KubeError
 from dnm.model.permission import Permission
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
@@ -45,6 +47,10 @@ class QueueChecks(Protocol):
 
     PROPERTIES: QueueProperties
 
+    def find_trace(self, config: Config, kube: KubeClient) -> str:
+        """Returns the object which shows that the cluster has this queue system; empty if there is
+        none. Raises KubeError."""
+
     def permissions(self, config: Config) -> tuple[Permission, ...]:
         """Returns the API permissions that a run needs to read and write the limits."""
 
@@ -69,6 +75,35 @@ class QueueChecks(Protocol):
 
 def checks_of(config: Config) -> tuple[QueueChecks, ...]:
     """Returns the checks of each queue system that a monitored namespace has."""
-    systems = sorted(config.queue_systems)
-    modules = (import_module(f"dnm.queues.{system}.admin.checks") for system in systems)
-    return tuple(cast(QueueChecks, module) for module in modules)
+    return tuple(map(_checks_named, sorted(config.queue_systems)))
+
+
+def _checks_named(system: str) -> QueueChecks:
+    return cast(QueueChecks, import_module(f"dnm.queues.{system}.admin.checks"))
+
+
+@looks_at("queue system")
+def check_other_systems(config: Config, kube: KubeClient) -> Iterator[Finding]:
+    """Reports a queue system of the cluster that no namespace has, and a configured one without a
+    trace. A run does not choose it: an unreadable object would change it while nodes are lent."""
+    traces: dict[str, str] = {}
+    is_complete = True
+    for system in QUEUE_SYSTEMS:
+        try:
+            traces[system] = _checks_named(system).find_trace(config, kube)
+        except KubeError:  # dnm needs no right to read it
+            is_complete = False
+    found = {system: trace for system, trace in traces.items() if trace}
+    is_lacking = bool(config.quota_system) and config.quota_system not in found
+    for system, trace in found.items():
+        if system not in config.queue_systems and (is_lacking or not config.quota_system):
+            yield doubtful(
+                f"there is {trace}, but no namespace has queue_system = {system}",
+                f"if it limits the pods of these namespaces, set queue_system = {system} in "
+                "[settings]; if nodes are lent, return them first",
+            )
+    if is_lacking and is_complete and not found:
+        yield doubtful(
+            f"queue_system = {config.quota_system}, but nothing in the cluster shows it",
+            "if the cluster has no queue system, set queue_system = none in [settings]",
+        )

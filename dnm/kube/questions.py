@@ -67,6 +67,12 @@ def can_i(
         return msgspec.json.decode(answer.body, type=_Review).status.allowed
 
 
+def has_api(api: ApiRequests, version: str) -> bool:
+    """Returns whether the server has this version of an API group. Raises KubeError."""
+    with api.asking(f"ask for the API {version}", "get /apis"), fault_point("kube.version"):
+        return api.read_or_none(f"/apis/{version}") is not None
+
+
 def read_version(api: ApiRequests) -> str:
     """Returns the server's version, e.g. v1.33.1. Raises KubeError."""
     with api.asking("ask for the version", "get /version"), fault_point("kube.version"):

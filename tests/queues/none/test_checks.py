@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dnm.checks.findings import CheckResult, Finding
 from dnm.checks.host import find_everything
+from dnm.checks.queue_checks import check_other_systems
+from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.site import LENT, add_workshop, build_site
 from tests.site import WORKSHOP_QUEUES, Site
@@ -75,6 +78,52 @@ def test_yunikorn_beside_namespaces_without_queue_system_is_noticed(
     warned = [item for item in of_queues(shown) if item.result is CheckResult.WARNING]
     assert [item.check for item in warned] == ["queue system"]
     assert "set queue_system" in warned[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("configured", "has_document", "has_quota", "remedies"),
+    [
+        ("none", False, False, []),
+        ("none", True, False, ["set queue_system = yunikorn"]),
+        ("none", False, True, ["set queue_system = resource_quota"]),
+        ("yunikorn", True, True, []),
+        ("yunikorn", False, True, ["set queue_system = resource_quota"]),
+        ("yunikorn", False, False, ["set queue_system = none"]),
+        ("resource_quota", True, False, ["set queue_system = yunikorn"]),
+    ],
+)
+def test_check_compares_the_queue_system_with_the_cluster(
+    sandbox: Sandbox,
+    tmp_path: Path,
+    configured: str,
+    has_document: bool,
+    has_quota: bool,
+    remedies: list[str],
+) -> None:
+    sandbox.add_namespace("dev")
+    if has_document:
+        sandbox.set_queues(WORKSHOP_QUEUES)
+    if has_quota:
+        quota = {"metadata": {"name": "main", "namespace": "dev"},
+                 "spec": {"hard": {"requests.cpu": "10"}}}  # fmt: skip
+        sandbox.create({"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    site = Site(sandbox, tmp_path / "site", queue_system=configured)
+    with closing(KubeClient.connect(site.config)) as kube:
+        shown = list(check_other_systems(site.config, kube))
+    assert [item.result for item in shown] == [CheckResult.WARNING] * len(remedies)
+    for finding, remedy in zip(shown, remedies, strict=True):
+        assert remedy in finding.remedy
+
+
+def test_unreadable_queue_systems_are_not_reported_as_absent(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.add_namespace("dev")
+    site = Site(sandbox, tmp_path / "site", queue_system="yunikorn")
+    sandbox.access.restrict(set())
+    with closing(KubeClient.connect(site.config)) as kube:
+        remedies = [item.remedy for item in check_other_systems(site.config, kube)]
+    assert not [remedy for remedy in remedies if "queue_system = none" in remedy]
 
 
 def test_no_permission_for_limits_is_needed(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
 from dnm.checks.queue_checks import QueueProperties
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
+from dnm.kube.questions import has_api
 from dnm.model.config import Config
-from dnm.model.kueue import COHORT_PREFIX, Flavor
+from dnm.model.errors import KubeError
+from dnm.model.kueue import COHORT_PREFIX, KUEUE_API, Flavor
 from dnm.model.node_type import NodeType
 from dnm.model.permission import Permission
 from dnm.model.plan import Snapshot
@@ -27,6 +29,17 @@ PROPERTIES = QueueProperties(
     every_queue_is_limited=True,
 )
 _MOST_LEFT_OUT = 10
+
+
+def find_trace(config: Config, kube: KubeClient) -> str:
+    """Returns a ClusterQueue, or the API of Kueue if its ClusterQueues cannot be read."""
+    if not has_api(kube.requests, KUEUE_API):
+        return ""
+    try:
+        queues = kube.kueue_objects.list_cluster_queues()
+    except KubeError:
+        return f"an API {KUEUE_API}"
+    return f"a ClusterQueue {queues[0].name}" if queues else ""
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:

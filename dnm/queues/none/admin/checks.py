@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
+from dnm.checks.findings import Finding, fine, wrong
 from dnm.checks.queue_checks import QueueProperties
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
-from dnm.model.errors import KubeError
 from dnm.model.node_type import NodeType, fill_namespace
 from dnm.model.permission import Permission
 from dnm.model.plan import Snapshot
@@ -23,25 +22,19 @@ _KEEPS_PODS_AWAY = ("NoSchedule", "NoExecute")
 _EXAMPLE = "example.org/lent={namespace}"
 
 
+def find_trace(config: Config, kube: KubeClient) -> str:
+    """Returns an empty text, since no object shows that there is no queue system."""
+    return ""
+
+
 def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns no permissions, since a run reads and writes no limits."""
     return ()
 
 
-@looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports that a queue system may schedule these namespaces, if its ConfigMap exists."""
-    where = "/".join(config.queue_document)
-    try:
-        is_there = kube.read_config_map(*config.queue_document) is not None
-    except KubeError:
-        return  # dnm needs no right to read it
-    if is_there and config.queue_systems == {"none"}:
-        yield doubtful(
-            f"there is a ConfigMap {where}, so the cluster may have a queue system",
-            "if it schedules the pods of these namespaces, set queue_system to its name; if its "
-            "limits still contain lent nodes, return these first",
-        )
+    """Reports nothing: these namespaces have no limits."""
+    yield from ()
 
 
 def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:

@@ -25,6 +25,13 @@ _ASLEEP = "refused pods of this kind wait for the next try of their controller, 
 _KINDS = (("replicasets", "apps"), ("statefulsets", "apps"), ("jobs", "batch"))
 
 
+def find_trace(config: Config, kube: KubeClient) -> str:
+    """Returns a ResourceQuota of a monitored namespace, or an empty text."""
+    read = kube.typed_objects.read_quotas
+    quotas = [quota for name in sorted(config.namespaces) for quota in read(name) if quota.hard]
+    return f"a ResourceQuota {quotas[0].place}" if quotas else ""
+
+
 def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns the permissions that a run needs in each namespace with this queue system."""
     return tuple(

@@ -58,6 +58,12 @@ _IF_IT_STAYS = (
 _TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run writes
 
 
+def find_trace(config: Config, kube: KubeClient) -> str:
+    """Returns the ConfigMap of the queue document, or an empty text."""
+    has_document = kube.read_config_map(*config.queue_document) is not None
+    return f"a ConfigMap {'/'.join(config.queue_document)}" if has_document else ""
+
+
 def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns the permissions that a run needs to read and write the queue document."""
     where, name = config.queue_document
