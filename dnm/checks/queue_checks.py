@@ -93,16 +93,16 @@ def check_other_systems(config: Config, kube: KubeClient) -> Iterator[Finding]:
             traces[system] = _checks_named(system).find_trace(config, kube)
         except KubeError:  # dnm needs no right to read it
             is_complete = False
-    found = {system: trace for system, trace in traces.items() if trace}
-    is_lacking = bool(config.quota_system) and config.quota_system not in found
-    for system, trace in found.items():
+    present = {system: trace for system, trace in traces.items() if trace}
+    is_lacking = bool(config.quota_system) and config.quota_system not in present
+    for system, trace in present.items():
         if system not in config.queue_systems and (is_lacking or not config.quota_system):
             yield doubtful(
                 f"there is {trace}, but no namespace has queue_system = {system}",
                 f"if it limits the pods of these namespaces, set queue_system = {system} in "
                 "[settings]; if nodes are lent, return them first",
             )
-    if is_lacking and is_complete and not found:
+    if is_lacking and is_complete and not present:
         yield doubtful(
             f"queue_system = {config.quota_system}, but nothing in the cluster shows it",
             "if the cluster has no queue system, set queue_system = none in [settings]",
