@@ -120,10 +120,11 @@ class _Lacking(NamedTuple):
     lacks: int
     since: str
     spec: bytes
-    woken: str
+    annotation: str
+    has_pods: bool  # then the API server admits them, perhaps changed by a webhook
 
 
-class _Found:
+class _Selection:
     """The first workloads of a namespace that lack pods, and their distinct pod specs. A tenant may
     have any number of both, and has more demand than nodes long before the bounds."""
 
@@ -186,9 +187,9 @@ class WorkloadObjects(TypedObjects):
         """Returns the workloads of a namespace that lack pods, the longest waiting first, up to
         MOST_OBJECTS. Reads the LimitRanges only if a workload lacks pods. Raises KubeError."""
         lacking: list[_Lacking] = []
-        found = _Found()
+        selection = _Selection()
         for kind in KINDS:
-            read = partial(_read, kind, found)
+            read = partial(_read, kind, selection)
             lacking += self.list_objects(kind, namespace, _Workload, read)
         if not lacking:
             return []
@@ -206,22 +207,23 @@ class WorkloadObjects(TypedObjects):
                 limits=missing[item.spec].limits,
                 since=item.since,
                 longest_wait=KINDS[item.kind],
-                omitted=missing[item.spec].omitted,
-                is_forbidden=missing[item.spec].is_forbidden,
-                woken=item.woken,
+                omitted=frozenset() if item.has_pods else missing[item.spec].omitted,
+                is_forbidden=missing[item.spec].is_forbidden and not item.has_pods,
+                woken=item.annotation,
             )
             for item in lacking
         ]
 
 
-def _read(kind: str, found: _Found, item: _Workload) -> _Lacking | None:
+def _read(kind: str, selection: _Selection, item: _Workload) -> _Lacking | None:
     metadata = item.metadata
     count = item.count_of_job if kind == "Job" else item.count
-    if count <= 0 or metadata.deletion_timestamp or not found.takes(kind, metadata.name):
+    if count <= 0 or metadata.deletion_timestamp or not selection.takes(kind, metadata.name):
         return None
-    spec = found.keep(bytes(item.spec.template.spec))
-    woken = (metadata.annotations or {}).get(WOKEN, "")
-    return _Lacking(kind, metadata.name, count, item.since, spec, woken)
+    spec = selection.keep(bytes(item.spec.template.spec))
+    annotation = (metadata.annotations or {}).get(WOKEN, "")
+    has_pods = bool(item.status.replicas or item.status.active or item.status.succeeded)
+    return _Lacking(kind, metadata.name, count, item.since, spec, annotation, has_pods)
 
 
 class _Missing(NamedTuple):

@@ -26,7 +26,7 @@ class LackingPods(Value):
     a missing pod, with the defaults of a LimitRange. `since`: when the first may have been refused
     (RFC 3339). `longest_wait`: the longest time between two tries of its controller. `omitted`: the
     limits of quotas, like `requests.cpu`, for which one of its containers has no amount.
-    `is_forbidden`: a LimitRange refuses the pod."""
+    `is_forbidden`: a LimitRange refuses the pod. A workload with pods has neither."""
 
     kind: str
     namespace: str

@@ -132,6 +132,13 @@ def test_pods_that_no_quota_admits_are_invalid(
     assert pods.is_invalid([quota]) is expected
 
 
+def test_workload_with_pods_is_valid(sandbox: Sandbox) -> None:
+    """A webhook may add the requests that the template lacks."""
+    sandbox.add_namespace("dev")
+    (pods,) = read(sandbox, "StatefulSet", {"replicas": 1}, replicas=4)
+    assert not pods.is_invalid([QUOTA])
+
+
 def test_template_with_many_containers_is_cut_off(sandbox: Sandbox) -> None:
     sandbox.add_namespace("dev")
     wide = template(*[{}] * 101)

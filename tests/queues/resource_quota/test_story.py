@@ -131,7 +131,10 @@ def test_pods_that_no_quota_admits_request_no_node(course: Controllers, site: Si
         item["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].pop("memory")
 
     course.is_asleep = True
+    course.scale(0)
+    course.scale(40)
     site.sandbox.edit("statefulsets", OWNER, change, "dev")
+    course.sync()
     assert [*play(course, site, 5)] == []
     assert lends(site) == []
     answer = site.command("explain", "dev").stdout
