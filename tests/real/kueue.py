@@ -189,10 +189,9 @@ class Kueue:
     def is_without(self, kind: str) -> bool:
         """Deletes all objects of a kind; returns whether there were none."""
         items = self.rig.api.get(f"{OBJECTS}/{kind}")["items"]
-        for item in items:
-            metadata = item["metadata"]
-            within = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
-            self.rig.api.delete(f"{OBJECTS}/{within}{kind}/{metadata['name']}")
+        for namespace in {item["metadata"].get("namespace", "") for item in items}:
+            within = f"namespaces/{namespace}/" if namespace else ""
+            self.rig.api.ask("DELETE", f"{OBJECTS}/{within}{kind}")
         return not items
 
 
