@@ -27,9 +27,9 @@ class Reason:
     """The reasons of the core; each rule has its own in its file."""
 
     # queues
-    ENOUGH = ReasonText("has free capacity and quota for all its pods")
+    ENOUGH = ReasonText("its pods need no more nodes")
     LACKS_QUOTA = ReasonText("its pods need more quota than the queue has")
-    LACKS_NODES = ReasonText("its pods fit the quota, but no node has free capacity for them")
+    LACKS_NODES = ReasonText("no node has free capacity for its pods")
     LACKS_BOTH = ReasonText("its pods need more quota and more nodes")
     NEARLY_FULL = ReasonText("its demand exceeds the headroom share of its limit")
     MIN_NODES = ReasonText("fewer nodes are ready than min_nodes requires")

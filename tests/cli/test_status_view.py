@@ -68,7 +68,7 @@ QUEUES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "without a limit": (
         {"limit": {}, "baseline": {}, "used": {"cpu": 500, "memory": 10**9}, "lent": {}},
-        "cpu no limit no limit 0 0.5 0", "memory no limit no limit 0 1G 0", "(1 pod)",
+        "cpu 0.5 0", "memory 1G 0", "(1 pod)",
     ),
 }  # fmt: skip
 

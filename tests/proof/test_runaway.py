@@ -178,14 +178,14 @@ ADVERSARIES = [
     pytest.param(taints, 25, "does not tolerate", id="taints-nodes", marks=night),
     pytest.param(cordons, 30, UNUSED, id="cordons-nodes", marks=night),  # by day: the next test
     pytest.param(
-        keeps_nodes_unready, 25, "has free capacity", id="keeps-nodes-unready", marks=night
+        keeps_nodes_unready, 25, "need no more nodes", id="keeps-nodes-unready", marks=night
     ),
     pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),
     pytest.param(makes_nodes_small, 25, "has 6G memory", id="makes-nodes-small", marks=night),
     pytest.param(
         lets_pods_run_for_a_minute,
         30,
-        "has free capacity and quota",
+        "need no more nodes",
         id="lets-pods-run-once",
         marks=night,
     ),

@@ -113,7 +113,7 @@ def test_history_command_answers_an_administrator_question(day: Day, question: s
 def test_explain_shows_queue_decision_and_last_transitions(day: Day) -> None:
     done = day.site.command("explain", QUEUE, "--wide")
     assert done.returncode == 0, done.stderr
-    assert f"queue {QUEUE}: nothing: has free capacity and quota for all its pods" in done.stdout
+    assert f"queue {QUEUE}: nothing: its pods need no more nodes" in done.stdout
     assert "limit: 80 cpu" in done.stdout
     last = done.stdout.partition("Last transitions")[2].strip().splitlines()
     assert len([line for line in last if line.startswith(("20", "  20"))]) == 5

@@ -245,10 +245,13 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     names = order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
     if not names:
         is_unlimited = queue["is_judged"] and queue["is_demand_read"]
-        limits = "no limit and no pods" if is_unlimited else "its limits are unknown"
+        limits = "no pods" if is_unlimited else "its limits are unknown"
         print_line(f"{limits}; {pods} pending", indent=4)
         return
-    print_table("", header, [[name, *_numbers(queue, name)] for name in names], "", indent=4)
+    rows = [header, *([name, *_numbers(queue, name)] for name in names)]
+    if queue["is_judged"] and not of_limits:  # it has no quota
+        rows = [[resource, used, pending] for resource, _, _, _, used, pending in rows]
+    print_table("", rows[0], rows[1:], "", indent=4)
 
 
 def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:
