@@ -98,7 +98,7 @@ class QueueEdit(Value):
 
 
 class Projection(Value):
-    """An edit that is computed but not yet checked. The `limits` of `edit` are the current ones."""
+    """An edit that is computed but not yet checked. Decisions use the `limits` of `edit`."""
 
     wants: QueueWants
     edit: QueueEdit

@@ -67,7 +67,7 @@ class KueueQueues(Value):
         return edits.numbers_of(edits.current_cohorts(self.facts), instance_id)
 
     def project(self, wants: QueueWants) -> Projection:
-        return Projection(wants=wants, edit=replace(self.plan(wants, None), limits=self.limits))
+        return Projection(wants=wants, edit=self.plan(wants, None))
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> edits.KueueEdit:
         return edits.plan_cohorts(self.facts, wants)
