@@ -178,7 +178,8 @@ SHORT_1 := \
 	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
 	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
 	'tests/real/test_shared_hosts.py::test_single_host_of_simultaneous_hosts_acts[2]'
-SHORT_2 := $(patsubst %,tests/real/test_%.py,permissions admission_policy slinky without_queue_system resource_quota kueue)
+SHORT_2 := $(patsubst %,tests/real/test_%.py,permissions admission_policy slinky without_queue_system resource_quota) \
+	'tests/real/test_kueue.py::test_workshop_is_admitted_on_lent_nodes_and_the_quota_is_restored[job-5]'
 
 test-real: $(STAMP) tools
 	$(BIN)/python -m tests.real build
