@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from packages.build import project
+from tests.real.account import restore_account
 from tests.real.cluster import REST
 from tests.real.http_api import ApiError, Json
 from tests.real.namespaces import REPOSITORY
@@ -34,7 +35,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
 
 @pytest.fixture
 def applied(rig: Rig, tmp_path: Path) -> Iterator[Path]:
-    """Returns a folder for overlays; the end of the test deletes what was applied from it."""
+    """Yields a folder for overlays; the end of the test deletes what was applied from it."""
     shutil.copytree(REPOSITORY / "deploy", tmp_path / "deploy")
     shutil.copytree(REPOSITORY / "etc", tmp_path / "etc")
     try:
@@ -42,6 +43,7 @@ def applied(rig: Rig, tmp_path: Path) -> Iterator[Path]:
     finally:
         for name in OVERLAYS:
             rig.shell(f"kubectl delete --ignore-not-found --kustomize {tmp_path}/deploy/{name}")
+        restore_account(rig)  # the manifests share the namespace dnm and its role for the Lease
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
