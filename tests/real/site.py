@@ -55,9 +55,7 @@ class Site:
         }
         if "registry" not in settings:  # else hosts share it; another story has left its Lease
             lease = f"dnm-{values['instance_id']}"
-            is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
-            where = "yunikorn" if is_yunikorn else "dnm"
-            rig.shell(f"kubectl delete lease --namespace {where} --ignore-not-found {lease}")
+            rig.shell(f"kubectl delete lease --namespace dnm --ignore-not-found {lease}")
         (directory / "state").mkdir(mode=0o700)
         (directory / "map.json").write_text(json.dumps(dict(queue_map)))
         arguments = {key: value for key, value in values.items() if value is not None}
