@@ -181,7 +181,7 @@ ADVERSARIES = [
         keeps_nodes_unready, 25, "need no more nodes", id="keeps-nodes-unready", marks=night
     ),
     pytest.param(deletes_nodes, 45, BACKS_OFF, id="deletes-nodes"),
-    pytest.param(makes_nodes_small, 25, "has 6G memory", id="makes-nodes-small", marks=night),
+    pytest.param(makes_nodes_small, 25, "has 4 cpu", id="makes-nodes-small", marks=night),
     pytest.param(
         lets_pods_run_for_a_minute,
         30,

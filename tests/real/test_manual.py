@@ -72,7 +72,7 @@ def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: Mak
     served_by(rig, "a004")
     refused = site.dnm("return", "a004", "--evict", code=2)
     assert "dev/web-" in refused.stderr and "not now: Cannot evict pod" in refused.stderr
-    assert "there is no terminal here: add --yes" in refused.stderr
+    assert "there is no terminal: add --yes" in refused.stderr
     assert not is_cordoned(rig, "a004")
     site.dnm("return", "a004", "--evict", "--yes", "--now", "--reason", "a fan")
     for _ in range(2):
