@@ -82,7 +82,7 @@ def test_pod_that_fits_no_node_is_named_and_lends_none(
     create(rig, "dev", "elsewhere", nodeSelector={"zone": "moon"})
     site.run_until(lambda: "dev/elsewhere" in site.dnm("plan").stdout, "both are named")
     for name, reason in (
-        ("wide", "requests 200 vcore, an empty node of type a has 128 vcore"),
+        ("wide", "requests 200 cpu, an empty node of type a has 128 cpu"),
         ("elsewhere", "selects zone=moon, unlike node type a"),
     ):
         text = site.dnm("explain", f"dev/{name}").stdout

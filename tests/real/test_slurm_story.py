@@ -155,7 +155,7 @@ def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
         assert not patience.is_over(), message
         answers = [site.dnm("run", code=None) for site in (west, east)]
         message = "".join(answer.stdout + answer.stderr for answer in answers)
-    assert f"{name} carries the mark of instance west" in message
+    assert f"{name} has the mark of instance west" in message
     assert (east.lent, west.lent) == ([name], [])
     assert rig.queue(DEV)["maxResource"] == with_nodes(0)
     mark(dict.fromkeys(west_s))
