@@ -86,7 +86,8 @@ def test_preempted_pods_get_a_single_node(full_rig: Rig, make_site: MakeSite) ->
     full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are created again")
     message = site.dnm("plan").stdout
     assert (
-        f"queue {DEV}: lend" in message and "no node has free capacity for its pods: 2 pods" in message
+        f"queue {DEV}: lend" in message
+        and "no node has free capacity for its pods: 2 pods" in message
     ), message
     site.run_until(lambda: all_run(full_rig), "every pod runs")
     assert_no_changes(full_rig, site)
