@@ -273,7 +273,7 @@ def test_plan_prints_lend_instead_of_keep_for_a_queue(
     print_plan(wanting(2).plan())
     assert f"queue {QUEUE}: lend: its pods" in capsys.readouterr().out
     print_plan(wanting(0).plan())
-    assert f"queue {QUEUE}: nothing: has free capacity" in capsys.readouterr().out
+    assert f"queue {QUEUE}: nothing: its pods need no more nodes" in capsys.readouterr().out
     document = {"kind": "node", "object": "a001", "phase": "serving", "since": NOW,
                 "verdict": "revert", "reason": "is idle", "remedy": ""}  # fmt: skip
     assert list(_sentences(document, False, "UTC"))[1:] == ["decision now: return: is idle"]
