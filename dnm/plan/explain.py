@@ -127,8 +127,7 @@ def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterat
     fits = sizing.fits.get(group.fingerprint, 0)
     if fits:
         yield (
-            f"{fits} of {group.count} equal pods fit on existing nodes: "
-            "the scheduler places them"
+            f"{fits} of {group.count} equal pods fit on existing nodes: the scheduler places them"
         )
     for path in present_lineage(group.queue, inputs.limits):
         used = inputs.demand.queues[path].used if path in inputs.demand.queues else {}
