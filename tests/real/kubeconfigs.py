@@ -438,7 +438,7 @@ FILES = [
     Case("in a pod, of nobody", REFUSED, asking=in_a_pod("nobody")),
     Case(
         "others may write it", TAKEN, asking=writable_by_all, dnm=REFUSED,
-        row="root's or the account's",
+        row="must belong to root or to dnm's user",
     ),
 ]  # fmt: skip
 CASES = [*WHO, *PLUGINS, *SERVER, *WAYS, *FILES]

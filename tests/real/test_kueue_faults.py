@@ -144,7 +144,9 @@ def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     """Before: the API server never gets the write. After: dnm never gets the answer."""
     rig = kueue_rig
     make_course(rig)
-    site = converter_site(rig, tmp_path / "site", kueue_kubeconfig)
+    # Long enough for Kueue on a busy machine: nodes that it left idle would count as of no use.
+    idle = {"reversion_idle_seconds": 20}
+    site = converter_site(rig, tmp_path / "site", kueue_kubeconfig, **idle)
 
     def run_until_killed_no_more(is_so: object, condition: str) -> set[Kind]:
         kinds: set[Kind] = set()
