@@ -19,6 +19,7 @@ from tests.builders import a_config
 from tests.queue_kit import ONE_LIMIT
 from tests.queues.kueue.objects import (
     LABEL,
+    NODE_TYPE,
     TAINT,
     TOLERATION,
     a_cluster_queue,
@@ -34,11 +35,6 @@ from tests.site import Site
 
 TOLERATING = {"tolerations": [TOLERATION]}
 FULL = {"cpu": "80", "memory": "320G"}  # used up by 20 pods of 4 cores and 16 GB
-TOLERANT = f"""
-[node_type:a]
-labels = {LABEL}=true
-taints = {LABEL}=true:NoSchedule
-"""
 QUEUE = "root.dev"
 LIMITED = ONE_LIMIT.replace("x\n", "dev\n").replace("80}}", "80, memory: 320G}}")
 
@@ -159,7 +155,7 @@ def test_first_run_requests_the_nodes_of_the_workload(
     sandbox.add_machines(12)
     ADD[queue_system](sandbox, workload)
     site = Site(
-        sandbox, tmp_path / "site", sections=TOLERANT, queue_system=queue_system,
+        sandbox, tmp_path / "site", sections=NODE_TYPE, queue_system=queue_system,
         max_converted_nodes=6, max_conversions_per_run=30,
     )  # fmt: skip
     queue = QUEUE if queue_system == "yunikorn" else "a8"

@@ -9,6 +9,11 @@ API = "kueue.x-k8s.io/v1beta2"
 LABEL = "example.org/lent"
 TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
 TOLERATION = {**TAINT, "operator": "Equal"}
+NODE_TYPE = f"""
+[node_type:a]
+labels = {LABEL}=true
+taints = {LABEL}=true:NoSchedule
+"""
 Quotas = Mapping[str, Mapping[str, str]]  # flavor -> resource -> quantity
 
 

@@ -14,6 +14,7 @@ from dnm.model.kueue import LEDGER
 from dnm.model.reason import Reason
 from tests.queues.kueue.objects import (
     LABEL,
+    NODE_TYPE,
     TAINT,
     TOLERATION,
     a_cluster_queue,
@@ -27,11 +28,6 @@ from tests.queues.kueue.objects import (
 from tests.server_side_apply import with_apply
 from tests.site import Site
 
-NODE_TYPE = f"""
-[node_type:a]
-labels = {LABEL}=true
-taints = {LABEL}=true:NoSchedule
-"""
 LEAST = 5  # 75 pods of 16 GB, 16 on each node
 NOTHING = {"cpu": "0", "memory": "0"}
 TOO_MUCH = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor permanent"
