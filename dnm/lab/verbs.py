@@ -22,8 +22,8 @@ def up(
     port: Annotated[int, typer.Option(help="Port; 0: any free port.", min=0, max=65535)] = 0,
     speed: SpeedOption = 1.0,
     queue_system: Annotated[
-        Literal["yunikorn", "none"],
-        typer.Option(help="What limits the namespaces: YuniKorn, or no quota at all."),
+        Literal["yunikorn", "resource_quota", "none"],
+        typer.Option(help="Queue system that limits the namespaces, or none."),
     ] = "yunikorn",
 ) -> None:
     """Start an embedded cluster and print how to use it."""

@@ -63,6 +63,17 @@ def test_sandbox_without_a_queue_system_has_a_site_for_it(place: Path) -> None:
     assert down(place) == 0
 
 
+def test_sandbox_with_quotas_lacks_pods_of_a_workshop(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert up(place, nodes=4, workshop=True, queue_system="resource_quota") == 0
+    assert "75 pods of a workshop need nodes in namespace dev." in capsys.readouterr().out
+    config = load_config(place / "dnm.ini", {})
+    assert set(config.queue_systems) == {"resource_quota"} and config.annotate_workloads
+    assert pods(place, "dev") == 20
+    assert down(place) == 0
+
+
 def test_killed_sandbox_server_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up(place)
     server = find_server(place)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.pod_reading import AmountError, canonical_amount, kubernetes_amount
+from dnm.lab.sandbox.quotas import Quotas
 from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -33,9 +34,10 @@ class Admission:
     def __init__(self, store: Objects) -> None:
         self.store = store
         self.webhooks: dict[str, Webhook] = {}
+        self.quotas = Quotas(store)
 
     def admit_creation(self, kind: Kind, manifest: Object) -> None:
-        """Adds defaults to the manifest in place. Raises 422, or the error of a webhook."""
+        """Adds defaults to the manifest in place. Raises ApiError if a check refuses the object."""
         _write_amounts(manifest)
         meta = manifest.setdefault("metadata", {})
         name = meta.get("name") or f"{meta.get('generateName', '')}x"
@@ -54,9 +56,13 @@ class Admission:
             _default_node(manifest)
         elif kind.plural in _WORKLOADS:
             _default_workload(kind, manifest)
+        elif kind.plural == "jobs":
+            manifest["spec"] = {"parallelism": 1, **manifest["spec"]}
         _check_content(kind, manifest, None)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](manifest, None)
+        if kind.plural == "pods":
+            self.quotas.admit(manifest)
 
     def admit_update(self, kind: Kind, changed: Object, old: Object) -> None:
         _write_amounts(changed)

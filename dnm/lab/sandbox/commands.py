@@ -55,7 +55,7 @@ def up(
     except SandboxError as error:
         print(f"dnm: {error}", file=sys.stderr)
         return ExitCode.FAILED
-    print(_next_steps(place, server, workshop))
+    print(_next_steps(place, server, workshop, queue_system))
     return ExitCode.OK
 
 
@@ -136,8 +136,9 @@ def _prepare(place: Path) -> None:
         ) from error
 
 
-def _next_steps(place: Path, server: Server, workshop: bool) -> str:
-    waiting = "\n75 pods of a workshop are pending in namespace dev." if workshop else ""
+def _next_steps(place: Path, server: Server, workshop: bool, queue_system: str) -> str:
+    missing = "need nodes" if queue_system == "resource_quota" else "are pending"
+    waiting = f"\n75 pods of a workshop {missing} in namespace dev." if workshop else ""
     option = "" if place == default_directory() else f" --dir {place}"
     load = "" if workshop else "\n    dnm test-load dev --wait 30s   pods that need nodes"
     return f"""\

@@ -92,6 +92,7 @@ class EmbeddedCluster:
                 self.yunikorn.step()
                 self.kubelet.step()
                 self.workloads.step()
+                self.admission.quotas.step()
                 self.scheduler.step()
                 if self.store.version == before:
                     break

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.files import write_file
+from dnm.lab.sandbox.manifests import pod_manifest
 
 WORKSHOP_QUEUE = "root.anvil.services.dev"
 NOTEBOOK_QUEUE = "root.anvil.services.notebook"
@@ -69,8 +70,11 @@ taints = {LENT}={{namespace}}:NoSchedule
 """
 
 
+QUOTA = {"requests.cpu": "80", "requests.memory": "320G"}
+
+
 def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") -> None:
-    """Creates the initial site in a sandbox; `queue_system` is yunikorn or none."""
+    """Creates the initial site in a sandbox; `queue_system` is yunikorn, resource_quota or none."""
     if queue_system == "yunikorn":
         sandbox.set_queues(QUEUES)
         sandbox.yunikorn.restart()
@@ -84,6 +88,9 @@ def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") 
         sandbox.bind(pod[0], name, "services")
     for namespace in ("dev", "notebook"):
         sandbox.add_namespace(namespace)
+        if queue_system == "resource_quota":
+            sandbox.create({"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": QUOTA},
+                            "metadata": {"name": "course", "namespace": namespace}})  # fmt: skip
     names = sandbox.add_machines(machines)
     for name in names[:: max(2, machines // 3)]:
         sandbox.batch.start_job([name])
@@ -92,13 +99,24 @@ def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") 
 def add_workshop(
     sandbox: Sandbox, run_seconds: float | None = None, queue_system: str = "yunikorn"
 ) -> list[str]:
-    """Creates the pods of 75 people, each with 4 CPUs and 16 GB. Returns their names."""
+    """Creates the pods of 75 people, each with 4 CPUs and 16 GB, and returns their names. With
+    ResourceQuotas it creates their Deployment only, and returns no names."""
     toleration = {"key": LENT, "operator": "Equal", "value": "dev", "effect": "NoSchedule"}
-    is_yunikorn = queue_system == "yunikorn"
+    tolerant, is_yunikorn = {"tolerations": [toleration]}, queue_system == "yunikorn"
+    if queue_system == "resource_quota":
+        pod = pod_manifest("session", "dev", {"cpu": "4", "memory": "16G"}, spec=tolerant)
+        labels, meta = {"app": "session"}, {"name": "session", "namespace": "dev"}
+        template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
+        spec = {"replicas": WORKSHOP_PODS, "selector": {"matchLabels": labels},
+                "template": template}  # fmt: skip
+        sandbox.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta,
+                        "spec": spec})  # fmt: skip
+        sandbox.step()
+        return []
     return sandbox.add_pods(
         WORKSHOP_PODS, "dev", queue=WORKSHOP_QUEUE if is_yunikorn else "", cpu="4", memory="16G",
         name="session", run_seconds=run_seconds,
-        spec=None if is_yunikorn else {"tolerations": [toleration]},
+        spec=None if is_yunikorn else tolerant,
     )  # fmt: skip
 
 
@@ -106,6 +124,8 @@ def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) 
     """Writes dnm's two configuration files with relative paths. Returns the path of the ini."""
     values = {**_SETTINGS, "yunikorn_url": url, **settings}
     is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
+    if values.get("queue_system") == "resource_quota":
+        values["wake_workloads"] = "true"
     for key in () if is_yunikorn else ("yunikorn_url", "namespace_queue_paths"):
         del values[key]
     lab = {key: values.pop(key, text) for key, text in _LAB.items()}
