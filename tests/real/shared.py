@@ -20,7 +20,7 @@ from tests.real.cluster import QUEUES, SECRET
 from tests.real.conftest import MakeSite
 from tests.real.http_api import Json
 from tests.real.rig import Rig
-from tests.real.site import DEV, PODS, Answer, Site, add_pods, with_nodes
+from tests.real.site import DEV, PODS, Answer, Site, add_pods, edit_file, with_nodes
 
 LEASE_SECONDS = 16  # eight times the limit of a request, with SHORT
 SHORT = 2
@@ -35,8 +35,7 @@ def make_hosts(
     sites = [make_site(name, **{**SETTINGS, **settings}) for name in names]
     converter = f"{sites[0].directory}/node-convert"
     for name, site in zip(names, sites, strict=True):
-        text = site.config.read_text()
-        site.config.write_text(text.replace(f"{site.directory}/node-convert", converter))
+        edit_file(site.config, f"{site.directory}/node-convert", converter)
         start = 'exec dnm "$@"'
         if off := (clocks or {}).get(name):
             variables = " ".join(f"{name}={value}" for name, value in shifted(off).items())

@@ -24,6 +24,13 @@ CONTROLLERS = "/apis/apps/v1/namespaces/dev"
 Answer = subprocess.CompletedProcess[str]
 
 
+def edit_file(path: Path, old: str, new: str) -> None:
+    """Replaces a part of a file; fails if the file does not contain it."""
+    text = path.read_text()
+    assert old in text, f"{path} has no {old!r}"
+    path.write_text(text.replace(old, new))
+
+
 class Site:
     """A site; `settings` are keys of the ini, `sections` further sections verbatim, `server` the
     API server as seen from the site's host."""

@@ -15,7 +15,7 @@ from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
 from tests.real.http_api import ApiError, Json
 from tests.real.rig import Rig
-from tests.real.site import CONTROLLERS, DEV, add_controller, pod
+from tests.real.site import CONTROLLERS, DEV, add_controller, edit_file, pod
 from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 
@@ -159,12 +159,11 @@ def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, si
 
 def find_bad(site: SlurmSite, hook: str) -> None:
     """Makes the hook report the node as bad, as a health check does."""
-    path = site.hooks / hook
     command = (
         f"SLURM_CONF={site.lab.environ['SLURM_CONF']} PATH={site.environment['PATH']} "
         f"scontrol update State=DRAIN NodeName=$1 'Reason={NHC}'"
     )
-    path.write_text(path.read_text().replace("set -eu\n", f"set -eu\n{command}\n"))
+    edit_file(site.hooks / hook, "set -eu\n", f"set -eu\n{command}\n")
 
 
 @pytest.mark.parametrize("hook", ["reach", "prepare"])

@@ -20,7 +20,7 @@ from tests.real.namespaces import REPOSITORY
 from tests.real.package_roots import Root, machine
 from tests.real.pod_process import install_image, run_pod
 from tests.real.rig import Rig
-from tests.real.site import QUEUE_MAP, pod
+from tests.real.site import QUEUE_MAP, edit_file, pod
 
 OVERLAYS = ("one", "plan", "two")
 
@@ -66,8 +66,7 @@ def test_api_server_accepts_the_manifests(rig: Rig, applied: Path, name: str) ->
 def test_api_server_rejects_an_unknown_key_in_a_manifest(rig: Rig, applied: Path) -> None:
     """Checks that the API's own schema judges the manifests, to the last key."""
     rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
-    file = applied / "instance" / "cronjob.yaml"
-    file.write_text(file.read_text().replace("backoffLimit:", "backOffLimit:"))
+    edit_file(applied / "instance" / "cronjob.yaml", "backoffLimit:", "backOffLimit:")
     output = rig.shell(
         f"kubectl apply --dry-run=server --validate=strict --kustomize {applied}/one 2>&1 || true"
     )

@@ -94,7 +94,9 @@ def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: Mak
     site.dnm("lend", "--namespace", "dev", "--node", "a005", "--now")
     assert "was moved to Kubernetes manually" in plan_reason(site, "a008")
     (waiting,) = [order for order in site.json("status")["orders"] if order["missing"]]
-    assert "dnm is paused" in waiting["why"] and not any("a005" in call for call in site.calls)
+    assert "dnm is paused" in waiting["waiting_reason"] and not any(
+        "a005" in call for call in site.calls
+    )
     site.dnm("adopt", "a008", "--namespace", "dev", "--reason", "mine")
     site.run_until(lambda: serving(site) == ["a003", "a008"], "it serves")
 

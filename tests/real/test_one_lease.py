@@ -16,7 +16,7 @@ from tests.real.conftest import MakeSite
 from tests.real.programs import HUNG
 from tests.real.rig import Rig
 from tests.real.shared import Demand, make_hosts
-from tests.real.site import Site, request_one_node
+from tests.real.site import Site, edit_file, request_one_node
 
 ROUNDS = 12
 HOSTS = ("east", "west")
@@ -106,8 +106,7 @@ def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
 def test_two_hosts_with_a_shared_file_act_alternately(rig: Rig, make_site: MakeSite) -> None:
     east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
     rig.shell("kubectl delete lease --namespace dnm --ignore-not-found dnm-prod")
-    text = west.config.read_text()
-    west.config.write_text(text.replace(f"{west.directory}/state", f"{east.directory}/state"))
+    edit_file(west.config, f"{west.directory}/state", f"{east.directory}/state")
     demand, codes = Demand(rig, sites, 2), Counter[tuple[str, int]]()
     play_rounds(demand, sites, codes)
     assert {code for _, code in codes} <= {0, IN_USE} and codes["west", 0] and codes["east", 0]

@@ -21,6 +21,7 @@ from tests.real.site import (
     PODS,
     add_controller,
     add_pods,
+    edit_file,
     pod,
     request_one_node,
     with_nodes,
@@ -75,9 +76,8 @@ def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
     lab.wait_for(lambda: is_running(lab, job), 60)
 
     boots = tmp_path / "boots"
-    join = west.hooks / "join"
-    waits = f"import time\nwhile os.path.exists({str(boots)!r}):\n    time.sleep(0.1)\njoin(Api"
-    join.write_text(join.read_text().replace("join(Api", waits))
+    waits = f"import time\nwhile os.path.exists({str(boots)!r}):\n    time.sleep(0.1)\njoin(\n"
+    edit_file(west.hooks / "join", "\njoin(\n", f"\n{waits}")
 
     def lend(site: SlurmSite) -> None:
         """Plays one run alone; its converter claims the one free node, and ends."""
