@@ -1,7 +1,8 @@
 """The tables of all keys: the field of Config that a key fills, and the parser of its text.
 
 A key without a field is used to compute another field; `*` means several fields. The models have
-the defaults of fields. Defaults of keys without a field are below or in `dnm/config/load.py`.
+the defaults of fields. Defaults of keys without a field are below or in `dnm/config/load.py`; that
+of `reversion_idle_seconds` is in `dnm/plan/idle_times.py`.
 """
 
 from __future__ import annotations

@@ -259,9 +259,10 @@ def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Decides which idle nodes are returned. `_idle` in `phases.py` has checked their idle time;
-    the table's rows `At.IDLE` have checked commands, pauses and unknown facts. Such nodes are
-    `RELEASABLE`, and `choose_releases` keeps those that a queue needs."""
+    """Decides which idle nodes are released: fenced now, returned by a later run. `_idle` in
+    `phases.py` has checked their idle time; the table's rows `At.IDLE` have checked commands,
+    pauses and unknown facts. Such nodes are `RELEASABLE`, and `choose_releases` keeps those that a
+    queue needs."""
     inputs, registry = look.inputs, decisions.registry
     names = tuple(decisions.nodes_with(NodeDecision.RELEASABLE))
     if not names or inputs.demand is None:

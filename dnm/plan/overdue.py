@@ -150,7 +150,8 @@ def after_converter_death(
     facts: Facts,
 ) -> RequestTransition:
     """Returns a request's transition after its converter died. If the converter reports claims, no
-    further node will join. Otherwise nodes may still join, and the request stays open."""
+    further node will join. Otherwise nodes may still join, and the request stays open. A run that
+    was still reading the converter's output sees a failure instead (`request_ended`)."""
     if after.request is None and not facts.left_by(request, config.instance_id):
         return after  # all nodes had joined
     taken_nodes = taken | after.joined.keys()

@@ -1,4 +1,5 @@
-"""The lock beside the registry: on one host and path only one run or command is active.
+"""The lock beside the registry: on one host and path only one run or command is active. Between
+hosts, the Lease (`lease_lock.py`) decides.
 
 A user who can open the file of the lock can hold it and block dnm forever. So only its owner may
 open it, and dnm removes the permissions of other users. The kernel reports its holder.
