@@ -19,7 +19,7 @@ import msgspec
 from dnm.demand.pending import PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import most_of, with_sidecars_twice
 from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
-from dnm.model.cluster import QueueLimits, SchedulerView
+from dnm.model.cluster import QueueLimits, RefusedPods, SchedulerView
 from dnm.model.config import Config
 from dnm.model.history import PodKind
 from dnm.model.observed import StalledPods
@@ -56,7 +56,7 @@ class Demand(Value):
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
     apply. `kinds`: the pods of each monitored queue, including queues below it, if they are
     recorded (`demand_days`). `mark`: a function from the used and requested amount to the least
-    limit (None: the amount itself)."""
+    limit (None: the amount itself). `workloads`: pods in `groups` that are admitted together."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
@@ -65,6 +65,7 @@ class Demand(Value):
     stalled: Mapping[str, StalledPods] = {}
     kinds: Mapping[str, tuple[PodKind, ...]] = {}
     mark: Callable[[int], int] | None = None
+    workloads: tuple[RefusedPods, ...] = ()
 
 
 NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)

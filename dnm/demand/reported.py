@@ -15,7 +15,8 @@ from dnm.model.quantity import add_to
 def with_reported_use(demand: Demand, facts: QueueFacts, now: datetime) -> Demand:
     """Returns the demand with at least the reported use of each queue: a quota also counts pods
     that dnm does not, e.g. gated ones. The report includes existing pods of pending groups; these
-    are subtracted, to count once. A complete report replaces the sum of bound pods."""
+    are subtracted, to count once. A complete report replaces the sum of bound pods. Also adds the
+    Workloads whose pods are admitted together."""
     queues, refused = dict(demand.queues), list(list_refused(facts.refused, now))
     for queue in facts.used.keys() & queues.keys():
         if facts.is_use_complete:
@@ -32,4 +33,5 @@ def with_reported_use(demand: Demand, facts: QueueFacts, now: datetime) -> Deman
         for name, amount in facts.used[queue].items():
             used[name] = max(used.get(name, 0), amount - max(in_groups.get(name, 0), 0))
         queues[queue] = replace(queues[queue], used=used)
-    return replace(demand, queues=queues)
+    together = tuple(pods for pods in facts.refused if pods.workload)
+    return replace(demand, queues=queues, workloads=together)

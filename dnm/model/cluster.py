@@ -64,12 +64,18 @@ class SchedulerView(Value):
 
 class RefusedPods(Value):
     """Equal pods that the API server refuses for lack of quota. If the quota admits them now, their
-    controller tries again before `retry_until` (RFC 3339). `is_invalid`: no quota admits them."""
+    controller tries again before `retry_until` (RFC 3339). `is_invalid`: no quota admits them.
+
+    `workload`: the Workload whose pods the queue system admits together, at least `least` of these.
+    `is_strict`: the queue system admits no later Workload of the queue before this one."""
 
     pod: Pod  # one of them, as their template describes it
     count: int
     retry_until: str = ""
     is_invalid: bool = False
+    workload: str = ""
+    least: int = 0
+    is_strict: bool = False
 
 
 class QueueFacts(Value):

@@ -53,6 +53,11 @@ class Reason:
         "an idle batch node; `dnm nodes` shows why none can be lent",
         has_pod_event=True,
     )
+    INCOMPLETE = ReasonText(
+        "too few nodes can be lent for any of its Workloads",
+        "as many idle batch nodes, and caps as high, as a Workload needs as a whole",
+        has_pod_event=True,
+    )
     BRIDGE_EVICTS = ReasonText(
         "slurm-bridge would evict the pods from nodes of its types",
         "node names that slurm-bridge does not manage; docs/slinky.md shows how",

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 
 def judge_breaker(
-    config: Config, registry: Registry, queue: str, demand: str, now: datetime
+    config: Config, registry: Registry, queue: str, demand: str, now: datetime, joined: bool = True
 ) -> Breaker | None:
     """Returns the tripped breaker of a queue that needs a conversion; None: it may convert.
-    `demand` is the fingerprint of its pending pods.
+    `demand` is the fingerprint of its pending pods. Unused serving nodes count if they `joined` as
+    many as its pods need at once.
 
     If the pending pods change, the queue gets one more conversion (`take_chance`). If no pod uses
     its node either, the next one is delayed for longer: changing demand must not cause conversions
@@ -47,7 +48,8 @@ def judge_breaker(
     unused = sum(
         1
         for entry in registry.nodes.values()
-        if entry.queue == queue
+        if joined
+        and entry.queue == queue
         and entry.phase is Phase.SERVING
         and not entry.was_used
         and entry.stays_until is None
@@ -79,9 +81,9 @@ def take_chance(config: Config, breaker: Breaker) -> Breaker:
     return Breaker(unused=config.breaker_strikes - 1, trips=breaker.trips)
 
 
-def allowed_at_once(breaker: Breaker | None, count: int) -> int:
-    """Returns how many of `count` nodes a queue may request at once: one after a trip, else all."""
-    return 1 if breaker is not None and breaker.trips else count
+def allowed_at_once(breaker: Breaker | None, count: int, least: int = 1) -> int:
+    """Returns how many of `count` nodes a queue may request at once: `least` after a trip."""
+    return min(least, count) if breaker is not None and breaker.trips else count
 
 
 def after_transition(

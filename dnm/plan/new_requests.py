@@ -130,12 +130,12 @@ def _judge_breaker(
     """Returns the breaker's objection, and records a breaker that trips now. A breaker opened by a
     missing image stops all conversions of its queue."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
-    breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
+    has_joined = not sizing.first_lacks
+    breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now, has_joined)
     is_new = breaker != (previous := so_far.registry.breakers.get(queue))
     is_of_image = breaker is not None and not (is_new or breaker.demand)
-    is_coming = sizing.relies_on_incoming or any(
-        request.queue == queue for request in so_far.requests
-    )
+    asking = {request.queue for request in so_far.requests}
+    is_coming = has_joined and (sizing.relies_on_incoming or queue in asking)
     if breaker is None and previous and previous.trips and sizing.for_pods and is_coming:
         return so_far, Objection(reason=Reason.RETRY, detail="one incoming node is tried first")
     if breaker is None or not (sizing.for_pods or is_of_image):
@@ -192,7 +192,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
         count = min(count, backoff.ask_at_most)
     if breaker is not None and breaker.demand and not before.sizing.of(pool.queue).for_pods:
         breaker = None  # it concerns pods only, and their chance is not used here
-    count = allowed_at_once(breaker, count)
+    count = allowed_at_once(breaker, count, before.sizing.of(pool.queue).first_lacks or 1)
     claimed = resumable_nodes(inputs.config, registry) if registry.claimed else {}
     names = claimed.get(pool, [])[:count]
     budget = conversion_budget(inputs.config, registry, inputs.facts, unclaimed=True)

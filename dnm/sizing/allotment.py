@@ -104,7 +104,8 @@ class Allotment:
         self._budget = msgspec.structs.replace(entire, left=left)
         is_of_spent = {name for name, (_, bound) in shares.items() if bound in sizing.spent}
         spent = tuple(bound for bound in sizing.spent if bound.name not in is_of_spent)
-        return msgspec.structs.replace(wanted, granted=sizing.wanted, spent=spent)
+        fields = {"granted": sizing.wanted, "spent": spent, "served": sizing.served}
+        return msgspec.structs.replace(wanted, **fields)
 
     def _copy(self, budget: ConversionBudget) -> Allotment:
         other = copy(self)
@@ -136,7 +137,7 @@ class Allotment:
             pair for placed in packing.placed for pair in placed if pair[0] < len(self._bins)
         ]
         below = [policy for policy, _ in self._below_min_nodes(backlog, ())]
-        self._reserve(backlog, groups, packing, opened)
+        served = self._reserve(backlog, groups, packing, opened)
         return QueueSizing(
             queue=backlog.queue,
             priority=backlog.priority,
@@ -156,6 +157,7 @@ class Allotment:
             unschedulable=tuple(unschedulable),
             spent=self._spent(backlog),
             fingerprint=backlog.fingerprint,
+            served=served,
         )
 
     def _count_helpable(
@@ -315,8 +317,9 @@ class Allotment:
 
     def _reserve(
         self, backlog: QueueBacklog, groups: Groups, packing: Packing, opened: Sequence[int]
-    ) -> None:
-        """Takes the granted nodes from the budget, raises the limits, and places the pods."""
+    ) -> dict[str, int]:
+        """Takes the granted nodes from the budget, raises the limits, and places the pods. Returns
+        how many pods of each group have a place."""
         granted = [backlog.options[option] for option in opened]
         self._budget = self._budget.changed((expected.pool for expected in granted), -1)
         for expected in granted:
@@ -333,7 +336,9 @@ class Allotment:
             )
             for expected in granted
         ]
+        served: dict[str, int] = {}
         for (group, _), placed in zip(groups, packing.placed, strict=True):
+            served[group.fingerprint] = sum(count for _, count in placed)
             request = self._packing_input.items[group.fingerprint].request
             for number, count in placed:
                 item = self._bins[number]
@@ -341,7 +346,8 @@ class Allotment:
                     have - ask * count for have, ask in zip(item.free, request, strict=True)
                 )
                 self._bins[number] = Bin(free=free, node_class=item.node_class)
-            self._quota.use([(group, sum(count for _, count in placed))])
+            self._quota.use([(group, served[group.fingerprint])])
+        return served
 
 
 def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[int]:

@@ -180,3 +180,11 @@ def bounds_of_lendable(lendable: Mapping[str, int]) -> Iterator[Bound]:
             node_types=frozenset((node_type,)),
             why=f"no more {name} can be lent",
         )
+
+
+def describe_bounds(spent: Sequence[Bound], granted: int) -> str:
+    """Returns how many nodes can be lent and why not more; bounds with their own text come last."""
+    used_up = sorted(bound.name for bound in spent if not bound.why)
+    texts = [f"{', '.join(used_up)} used up"] if used_up else []
+    texts += [bound.why for bound in spent if bound.why]
+    return f"{granted} can be lent: {'; '.join(texts)}"

@@ -39,8 +39,9 @@ class QueueSizing(Value):
     too low. `below_min_nodes`: the minimum that is not met, once per missing node.
     `relies_on_incoming`: it would lack something without the incoming nodes. `waits_since`: when
     the oldest pod that lacks something was created. `fits`: group of pending pods (by fingerprint)
-    -> how many have capacity and quota on existing nodes. `spent`: bounds that allow no more nodes.
-    `fingerprint` changes with the pending pods."""
+    -> how many have capacity and quota on existing nodes. `served`: the same on these and granted
+    nodes. `spent`: bounds that allow no more nodes. `fingerprint` changes with the pending pods.
+    `incomplete`: Workload -> why it gets no node. `first_lacks`: nodes that the first one lacks."""
 
     queue: str
     priority: int = 0
@@ -57,6 +58,9 @@ class QueueSizing(Value):
     unschedulable: tuple[UnschedulablePods, ...] = ()
     spent: tuple[Bound, ...] = ()
     fingerprint: str = ""
+    served: Mapping[str, int] = {}
+    incomplete: Mapping[str, str] = {}
+    first_lacks: int = 0
 
     @property
     def for_pods(self) -> bool:

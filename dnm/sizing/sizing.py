@@ -29,7 +29,7 @@ from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
 from dnm.sizing.allotment import Allotment
 from dnm.sizing.backlog import make_backlogs
-from dnm.sizing.caps import UNBOUNDED, ConversionBudget
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget, describe_bounds
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
 from dnm.sizing.queue_sizing import (
@@ -77,6 +77,11 @@ def size_with_demand(
 ) -> Sizing:
     """Returns the result of `size_queues` if there may be a need: packs pending pods, queue after
     queue, and again if the budget does not cover the result."""
+    if demand.workloads:
+        from dnm.sizing.workloads import size_workloads
+
+        rest = queues, node_supply, budget
+        return size_workloads(config, demand, lambda part: size_with_demand(config, part, *rest))
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(demand, queues, node_supply, packing_input)
@@ -105,20 +110,12 @@ def describe_need(sizing: QueueSizing) -> tuple[Verdict, ReasonText, str]:
     types = count_by_type(sizing.wanted).items()
     details = [detail, f"needs {', '.join(f'{count} of type {name}' for name, count in types)}"]
     if granted < wanted:
-        details.append(_describe_bounds(sizing, granted))
+        details.append(describe_bounds(sizing.spent, granted))
     if not granted:
         details[0] = f"{reason.text}: {detail}"
         # If there were nodes, other queues got them.
         reason = next((bound.reason for bound in sizing.spent if bound.left <= 0), Reason.OUTRANKED)
     return verdict, reason, "; ".join(filter(None, details))
-
-
-def _describe_bounds(sizing: QueueSizing, granted: int) -> str:
-    """Returns how many nodes can be lent and why not more; bounds with their own text come last."""
-    used_up = sorted(bound.name for bound in sizing.spent if not bound.why)
-    texts = [f"{', '.join(used_up)} used up"] if used_up else []
-    texts += [bound.why for bound in sizing.spent if bound.why]
-    return f"{granted} can be lent: {'; '.join(texts)}"
 
 
 def _reason_for_need(sizing: QueueSizing) -> tuple[ReasonText, str]:

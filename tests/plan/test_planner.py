@@ -185,6 +185,7 @@ def test_node_decision_follows_from_each_case(name: str) -> None:
 ELSEWHERE = {
     Reason.RETRY, Reason.CAPPED, Reason.OUTRANKED, Reason.CLAIMED,
     Reason.LEAVING, Reason.BRIDGE_EVICTS, Reason.EVICTS, Reason.MANUAL, Reason.ASKED_FOR,
+    Reason.INCOMPLETE,  # tests/sizing/test_workloads.py
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def find_demand(
         trial = dict(free)
         try:
             chosen = _place(queue, workload, flavors, trial)
-            counts = _fit(chosen, most)
+            _check_size(chosen, most)
         except CannotLendError as why:
             left_out.append((workload.key, str(why)))
             if queue.is_strict:
@@ -80,11 +80,14 @@ def find_demand(
                 break
             continue
         free = trial
-        for pod_set, count in zip(chosen, counts, strict=True):
+        for pod_set in chosen:
             shape = shapes.setdefault(
                 id(pod_set.shape), _on_lent_nodes(pod_set.shape, flavors[FLAVOR])
             )
-            refused.append(RefusedPods(pod=_pod(workload, shape), count=count))
+            refused.append(RefusedPods(
+                pod=_pod(workload, shape), count=pod_set.count, workload=workload.key,
+                least=pod_set.least, is_strict=queue.is_strict,
+            ))  # fmt: skip
     return WorkloadDemand(refused=tuple(refused), left_out=tuple(left_out))
 
 
@@ -186,17 +189,13 @@ def _find_flavor(
     return None
 
 
-def _fit(chosen: Sequence[PodSet], most: Resources) -> list[int]:
-    """Returns the number of pods of each set: all of them, or their least number if dnm may not
-    lend enough nodes for all. Raises CannotLendError if it may not lend enough for the least."""
-    for counts in ([item.count for item in chosen], [item.least for item in chosen]):
-        total: dict[str, int] = {}
-        for item, count in zip(chosen, counts, strict=True):
-            add_to(total, item.shape.request, count)
-        excess = [name for name, amount in most.items() if total.get(name, 0) > amount]
-        if not excess:
-            return counts
-    raise CannotLendError(f"it requests more {', '.join(sorted(excess))} than dnm may lend at most")
+def _check_size(chosen: Sequence[PodSet], most: Resources) -> None:
+    """Raises CannotLendError if dnm may not lend enough nodes for the least pods of these sets."""
+    total: dict[str, int] = {}
+    for item in chosen:
+        add_to(total, item.shape.request, item.least)
+    if excess := sorted(name for name, amount in most.items() if total.get(name, 0) > amount):
+        raise CannotLendError(f"it requests more {', '.join(excess)} than dnm may lend at most")
 
 
 def _is_eligible(shape: PodShape, flavor: Flavor | None) -> bool:

@@ -86,7 +86,7 @@ ALONE = {
     "affinity-excludes-another-value": (
         a_workload("w", [a_pod_set(75, spec=requiring("NotIn", "false"))]), 75),
     "larger-than-the-cap": (a_workload("w", [a_pod_set(200)]), 0),
-    "partial-within-the-cap": (a_workload("w", [a_pod_set(200, minCount=30)]), 30),
+    "partial-within-the-cap": (a_workload("w", [a_pod_set(200, minCount=30)]), 200),
     "partial-that-fits-whole": (a_workload("w", [a_pod_set(75, minCount=30)]), 75),
     "more-pods-than-dnm-counts": (a_workload("w", [a_pod_set(2_000_000, cpu="0")]), 0),
 }  # fmt: skip

@@ -165,3 +165,52 @@ def test_ledger_that_another_client_has_written_is_replaced(sandbox: Sandbox, si
     client.kueue_objects.annotate_object("Cohort", "dnm-a8", {LEDGER: "{}"})
     assert not site.run().plan.errors
     assert (sandbox.get("cohorts", "dnm-a8") or {})["metadata"]["annotations"][LEDGER] == ledger
+
+
+def test_workload_waits_until_enough_nodes_are_idle(sandbox: Sandbox, site: Site) -> None:
+    """Kueue admits it as a whole, so that three of five nodes would go back unused."""
+    site.change(exclude_nodes="a[004-012]")
+    sandbox.create(a_workload("workshop", [a_pod_set(75)], status=pending(TOO_MUCH)))
+    sandbox.tick(30)
+    run_for(site, 5)
+    assert site.lent() == [] and not site.registry.requests
+    assert site.registry.last_run.queues["a8"].code == Reason.INCOMPLETE.name
+    assert site.registry.last_run.queues["a8"].pending_pods == 75
+    assert not site.registry.breakers
+    site.change(exclude_nodes="")
+    run_for(site, 2)
+    assert len(site.lent()) == LEAST
+
+
+def test_partial_admission_takes_the_nodes_that_are_idle(sandbox: Sandbox, site: Site) -> None:
+    site.change(exclude_nodes="a[004-012]")
+    sandbox.create(a_workload("workshop", [a_pod_set(75, minCount=30)]))
+    sandbox.tick(30)
+    run_for(site, 2)
+    assert len(site.lent()) == 3
+    assert site.registry.last_run.queues["a8"].code != Reason.INCOMPLETE.name
+
+
+def test_nodes_that_wait_for_the_rest_of_their_workload_are_no_unused_nodes(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """Six runs lend a node each. None can be used before the last has joined."""
+    site.change(max_conversions_per_run="1")
+    sandbox.create(a_workload("workshop", [a_pod_set(96)]))
+    sandbox.tick(30)
+    run_for(site, 8)
+    assert len(site.lent()) == 6
+
+
+def test_second_chance_of_a_queue_completes_a_workload(sandbox: Sandbox, site: Site) -> None:
+    """Nothing admitted the first Workload, and its nodes went back unused."""
+    sandbox.create(a_workload("first", [a_pod_set(48)]))
+    sandbox.tick(30)
+    run_for(site, 14)
+    assert site.lent() == []
+    sandbox.create(a_workload("second", [a_pod_set(32, cpu="5")]))
+    run_for(site, 2)
+    assert site.registry.last_run.queues["a8"].code == Reason.BREAKER.name
+    sandbox.create(a_workload("third", [a_pod_set(21, cpu="5")]))
+    run_for(site, 2)
+    assert len(site.lent()) == 2

@@ -1,0 +1,189 @@
+"""Nothing is lent for a Workload that idle nodes, caps and floors cannot complete."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnm.model.cluster import RefusedPods
+from dnm.model.reason import Reason
+from dnm.model.verdict import Verdict
+from dnm.sizing.caps import UNBOUNDED, ConversionBudget
+from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.sizing import size_queues
+from tests.scenes import (
+    DEV,
+    GPU,
+    SMALL,
+    budget,
+    config,
+    demand,
+    entry,
+    lent,
+    node_supply,
+    pods,
+    policy,
+    size,
+    tree,
+)
+
+ON_A_NODE = 16  # pods
+
+
+class Job(NamedTuple):
+    """A Workload of equal pods; `least` 0: all of them."""
+
+    size: int
+    least: int = 0
+    queue: str = "dev"
+    request: dict[str, int] = SMALL
+
+
+def refused_by(jobs: tuple[Job, ...], is_strict: bool) -> tuple[RefusedPods, ...]:
+    return tuple(
+        RefusedPods(
+            pod=pods(1, job.request, namespace=job.queue, app=job.queue, name=f"job{number}-",
+                     ago=3000 - number)[0],
+            count=job.size, workload=f"{job.queue}/job{number}", least=job.least or job.size,
+            is_strict=is_strict,
+        )
+        for number, job in enumerate(jobs)
+    )  # fmt: skip
+
+
+def sizing_of(
+    jobs: tuple[Job, ...],
+    left: ConversionBudget = UNBOUNDED,
+    existing: int = 0,
+    is_strict: bool = False,
+    **settings: Any,
+) -> Sizing:
+    """Returns the sizing for Workloads that Kueue has not admitted. `existing`: idle lent nodes."""
+    conf = config(**settings)
+    names = [f"a{number:03}" for number in range(existing)]
+    quota = {name: amount * existing for name, amount in size(128, 256).items()}
+    limits = tree(dev=quota, gpu=size(0, 0))
+    refused = refused_by(jobs, is_strict)
+    facts = demand((), conf, limits, refused=refused)
+    supply = node_supply(map(lent, names), {name: entry(name) for name in names})
+    together = msgspec.structs.replace(facts, workloads=refused)
+    return size_queues(conf, together, limits, supply, left)
+
+
+def admit(jobs: tuple[Job, ...], free: int, is_strict: bool = False) -> list[int]:
+    """Returns how many pods of each Workload Kueue admits with quota for `free` pods."""
+    counts = []
+    is_blocked = False
+    for job in jobs:
+        count = min(job.size, free) if (job.least or job.size) <= free and not is_blocked else 0
+        is_blocked |= is_strict and not count
+        counts.append(count)
+        free -= count
+    return counts
+
+
+def nodes_for(count: int) -> int:
+    return -(-count // ON_A_NODE)
+
+
+def granted(sizing: Sizing, queue: str = DEV) -> int:
+    return sum(sizing.of(queue).granted.values())
+
+
+def partial(count: int) -> st.SearchStrategy[Job]:
+    return st.builds(Job, st.just(count), st.integers(0, count))
+
+
+JOBS = st.lists(st.integers(1, 120).flatmap(partial), min_size=1, max_size=6).map(tuple)
+
+
+@given(jobs=JOBS, available=st.integers(0, 12), existing=st.integers(0, 3), is_strict=st.booleans())
+def test_every_granted_node_is_used_by_a_workload_that_kueue_admits(
+    jobs: tuple[Job, ...], available: int, existing: int, is_strict: bool
+) -> None:
+    sizing = sizing_of(jobs, budget(batch={"a": available, "g": 0}), existing, is_strict)
+    lent_nodes = granted(sizing)
+    assert lent_nodes <= available
+    used = sum(admit(jobs, (existing + lent_nodes) * ON_A_NODE, is_strict))
+    assert lent_nodes == max(0, nodes_for(used) - existing)
+    if not any(job.least for job in jobs):
+        best = sum(admit(jobs, (existing + available) * ON_A_NODE, is_strict))
+        assert lent_nodes == max(0, nodes_for(best) - existing)
+
+
+CASES: dict[str, tuple[tuple[Job, ...], dict[str, Any], int]] = {
+    # Workloads, what can be lent -> granted nodes
+    "enough nodes": ((Job(75),), {"batch": {"a": 5}}, 5),
+    "an idle node too few": ((Job(75),), {"batch": {"a": 4}}, 0),
+    "a cap of a node too few": ((Job(75),), {"total": 4}, 0),
+    "a cap of the namespace": ((Job(75),), {"per_namespace": {"dev": 4}}, 0),
+    "a cap of the type": ((Job(75),), {"per_type": {"a": 4}}, 0),
+    "partial admission": ((Job(75, least=20),), {"batch": {"a": 4}}, 4),
+    "too few for the minimum": ((Job(75, least=65),), {"batch": {"a": 4}}, 0),
+    "a smaller one behind": ((Job(75), Job(20)), {"batch": {"a": 4}}, 2),
+    "no type for its pods": ((Job(2, request=size(200, 16)), Job(20)), {"batch": {"a": 4}}, 2),
+    "single pods": (tuple([Job(1)] * 40), {"batch": {"a": 1}}, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_workload_gets_all_of_its_nodes_or_none(name: str) -> None:
+    jobs, left, expected = CASES[name]
+    assert granted(sizing_of(jobs, budget(**left))) == expected
+
+
+def test_two_pod_sets_of_a_workload_are_completed_together() -> None:
+    """The leader alone would fit the only node that can be lent."""
+    leader, workers = refused_by((Job(1), Job(34, request=size(4, 15))), False)
+    both = tuple(msgspec.structs.replace(item, workload="dev/w") for item in (leader, workers))
+    conf, limits = config(), tree(dev=size(0, 0))
+    facts = demand((), conf, limits, refused=both)
+    together = msgspec.structs.replace(facts, workloads=both)
+    for available, expected in ((1, 0), (2, 0), (3, 3)):
+        left = budget(batch={"a": available})
+        assert granted(size_queues(conf, together, limits, node_supply(), left)) == expected
+
+
+def test_incomplete_workload_is_named_with_the_nodes_that_it_lacks() -> None:
+    sizing = sizing_of((Job(75),), budget(batch={"a": 3}))
+    verdict = sizing.verdicts[DEV]
+    assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.INCOMPLETE)
+    assert "needs 5 of type a; 3 can be lent" in verdict.without_pods
+    assert "job0" in verdict.sentence and "job0" not in verdict.without_pods
+    assert list(sizing.of(DEV).incomplete) == ["dev/job0"]
+    assert sizing.of(DEV).first_lacks == 0
+
+
+def test_workload_that_no_node_type_fits_is_no_question_of_supply() -> None:
+    sizing = sizing_of((Job(2, request=size(200, 16)),), budget(batch={"a": 3}))
+    assert sizing.verdicts[DEV].reason is Reason.NOTHING_HELPS
+    assert [item.count for item in sizing.of(DEV).unschedulable] == [2]
+
+
+def test_scarce_nodes_complete_the_older_queue() -> None:
+    """Equal shares of two nodes each would complete neither."""
+    namespaces = {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "a")}
+    jobs = (Job(48), Job(48, queue="gpu"))
+    sizing = sizing_of(jobs, budget(batch={"a": 4}), namespaces=namespaces)
+    assert (granted(sizing), granted(sizing, GPU)) == (3, 0)
+    assert sizing.verdicts[GPU].reason is Reason.INCOMPLETE
+
+
+def test_many_kinds_of_workloads_are_tried_within_a_bound() -> None:
+    jobs = tuple(Job(100 - number, request=size(4, 16 + number)) for number in range(90))
+    sizing = sizing_of((*jobs, Job(1)), budget(batch={"a": 2}))
+    assert granted(sizing) == 0
+    assert "than dnm tries" in sizing.of(DEV).incomplete["dev/job90"]
+
+
+def test_changed_choice_is_no_changed_demand() -> None:
+    """Otherwise each idle node would be another chance for a queue with a tripped breaker."""
+    fingerprints = {
+        sizing_of((Job(75), Job(20)), budget(batch={"a": count})).of(DEV).fingerprint
+        for count in range(9)
+    }
+    assert len(fingerprints) == 1
