@@ -318,8 +318,7 @@ class Allotment:
     def _reserve(
         self, backlog: QueueBacklog, groups: Groups, packing: Packing, opened: Sequence[int]
     ) -> dict[str, int]:
-        """Takes the granted nodes from the budget, raises the limits, and places the pods. Returns
-        how many pods of each group have a place."""
+        """Takes the granted nodes from the budget and places the pods; counts them by group."""
         granted = [backlog.options[option] for option in opened]
         self._budget = self._budget.changed((expected.pool for expected in granted), -1)
         for expected in granted:

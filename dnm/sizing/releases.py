@@ -126,11 +126,10 @@ def judge_fenced(
 
     `fenced` are in NodeSupply.leaving, and the limits no longer count them. They are still lent, so
     a node that is kept needs no free capacity under a cap."""
+    budget = budget.changed(map(pool_of, fenced.values()), 1)
     sizing = size_queues(config, count_young_pods(demand), queues, node_supply, budget)
     wanted, granted = sizing.wanted(), sizing.granted()
-    wanted = {
-        pool: max(wanted.get(pool, 0), granted.get(pool, 0)) for pool in {**wanted, **granted}
-    }
+    wanted = {p: max(wanted.get(p, 0), granted.get(p, 0)) for p in {**wanted, **granted}}
     verdicts: dict[str, NodeVerdict] = {}
     work = {name: demand.nodes.get(name, NO_USE).work_pods for name in fenced}
     for name in sorted(fenced, key=lambda name: (-work[name], str(fenced[name].since), name)):

@@ -14,6 +14,7 @@ from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.queue_sizing import Sizing
+from dnm.sizing.releases import judge_fenced
 from dnm.sizing.sizing import size_queues
 from tests.scenes import (
     DEV,
@@ -171,6 +172,22 @@ def test_scarce_nodes_complete_the_older_queue() -> None:
     sizing = sizing_of(jobs, budget(batch={"a": 4}), namespaces=namespaces)
     assert (granted(sizing), granted(sizing, GPU)) == (3, 0)
     assert sizing.verdicts[GPU].reason is Reason.INCOMPLETE
+
+
+@pytest.mark.parametrize(("available", "fate"), [(0, Verdict.REVERT), (1, Verdict.KEEP)])
+def test_fenced_node_serves_again_if_it_completes_a_workload(available: int, fate: Verdict) -> None:
+    """Two serving nodes, the fenced one and one from the batch side would have free capacity."""
+    refused = refused_by((Job(64),), is_strict=False)
+    names = ["a000", "a001", "a002"]
+    quota = {name: amount * 2 for name, amount in size(128, 256).items()}
+    conf, limits = config(), tree(dev=quota)
+    facts = demand((), conf, limits, refused=refused)
+    together = msgspec.structs.replace(facts, workloads=refused)
+    entries = {name: entry(name) for name in names}
+    supply = node_supply(map(lent, names), entries, leaving=["a002"])
+    left = budget(batch={"a": available})
+    verdicts = judge_fenced(conf, together, limits, supply, {"a002": entries["a002"]}, left)
+    assert verdicts["a002"].verdict is fate
 
 
 def test_many_kinds_of_workloads_are_tried_within_a_bound() -> None:
