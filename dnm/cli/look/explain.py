@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Annotated, Any
 
 import msgspec
@@ -33,6 +34,7 @@ from dnm.cli.terminal.output import (
 )
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
+from dnm.kube.workload_states import read_workload_states
 from dnm.model.amounts import amounts
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
@@ -61,7 +63,8 @@ def explain(
     name: Annotated[
         str,
         typer.Argument(
-            help="A node, queue, namespace, event or order, or NAMESPACE/POD.",
+            help="A node, queue, namespace, event or order, or NAMESPACE/POD. With Kueue also "
+            "NAMESPACE/NAME of a Workload, Job or Deployment.",
             autocompletion=completion.explainable,
         ),
     ],
@@ -82,7 +85,7 @@ def explain_name(config: Config, name: str, output: str = "text", is_wide: bool 
     document = _explain(decided, plan, name)
     about = (
         document.get("queue", "")
-        if document["kind"] in ("pod", "namespace")
+        if document["kind"] in ("pod", "namespace", "workload")
         else document["object"]
     )
     lines = last_lines(config, about, _LAST) if about and (is_wide or output != "text") else []
@@ -120,7 +123,7 @@ def _refusal(decided: Decided) -> list[str]:
 
 
 _MOST_NAMED = 5
-_KINDS = ("node", "queue", "pod", "namespace", "event", "order")
+_KINDS = ("node", "queue", "pod", "namespace", "event", "order", "workload")
 
 
 def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
@@ -131,7 +134,7 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
     bare = rest if is_of_kind else name
     finders = {
         "node": _find_node, "queue": _find_queue, "namespace": _find_namespace,
-        "event": _find_event, "order": _find_order, "pod": _find_pod,
+        "event": _find_event, "order": _find_order, "workload": _find_workload, "pod": _find_pod,
     }  # fmt: skip
     for item in (kind,) if is_of_kind else finders:
         explanation = finders[item](decided, plan, bare)
@@ -254,6 +257,28 @@ def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
     }
 
 
+def _find_workload(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
+    """Returns the explanation of a Workload of Kueue, by its name or that of an owner. A pod with
+    reserved quota is explained as a pod."""
+    namespace, _, rest = name.partition("/")
+    inputs = decided.inputs
+    policy, pods = inputs.config.namespaces.get(namespace), inputs.snapshot.pods
+    if policy is None or policy.queue_system != "kueue" or not rest:
+        return None
+    with closing(KubeClient.connect(inputs.config)) as kube:
+        states = read_workload_states(kube.requests, namespace, rest)
+    explain_it = import_module(f"dnm.queues.{policy.queue_system}.admin.explain").explain_workload
+    incomplete = decided.conversions.sizing.of(policy.queue).incomplete
+    found = explain_it(inputs.snapshot.queue_facts, states, incomplete)
+    titles = (
+        () if isinstance(pods, Unreadable) else ((pod.namespace, pod.name) for pod in pods.pods)
+    )
+    if found is None or not (found["is_waiting"] or (namespace, rest) not in titles):
+        return None
+    document: dict[str, Any] = found
+    return document | (_queue(plan, policy.queue) if document.pop("is_waiting") else {})
+
+
 def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     namespace, slash, pod = name.partition("/")
     if not slash:
@@ -301,6 +326,9 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
     kind, name = document["kind"], document["object"]
     if kind == "pod":
         yield from _pod_lines(document)
+    elif kind == "workload":
+        yield f"workload {document['workload']} {document['state']}"
+        yield from (f"  {obstacle}" for obstacle in document["obstacles"])
     elif kind == "namespace":
         lent = ", ".join(document["lent"]) or "no node"
         yield f"namespace {name} has queue {document['queue']}; lent to it: {lent}"

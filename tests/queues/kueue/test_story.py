@@ -214,3 +214,49 @@ def test_second_chance_of_a_queue_completes_a_workload(sandbox: Sandbox, site: S
     sandbox.create(a_workload("third", [a_pod_set(21, cpu="5")]))
     run_for(site, 2)
     assert len(site.lent()) == 2
+
+
+MADE_BY_POD = {"apiVersion": "v1", "kind": "Pod", "name": "course-5d8f9c6b7-x2x4z", "uid": "1"}
+MADE_BY_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "analysis", "uid": "2"}
+EXPLAINED: dict[str, tuple[str, tuple[str, ...]]] = {
+    # name -> what is printed
+    "a Workload with too few nodes": (
+        "dev/workshop",
+        ("workload dev/workshop waits in ClusterQueue a8 with 75 pods",
+         "it gets no node, since Kueue admits it as a whole: it needs 5 of type a; 3 can be lent",
+         TOO_MUCH, "queue a8: wait")),
+    "a Workload beyond the caps": (
+        "dev/never", ("lent nodes do not help it: it requests more cpu",)),
+    "a Job": ("dev/analysis", ("workload dev/job-analysis-1 waits", "fits the free quota")),
+    "a Deployment": ("dev/course", ("workload dev/pod-course waits in ClusterQueue a8",)),
+    "a pod": ("dev/course-5d8f9c6b7-x2x4z", ("workload dev/pod-course waits",)),
+    "an admitted Workload": (
+        "dev/own", ("has quota for 15 pods in ClusterQueue a8, flavor permanent",)),
+    "a missing LocalQueue": ("dev/lost", ("no ClusterQueue belongs to its LocalQueue gone",)),
+    "an inactive Workload": ("workload/dev/off", ("its spec.active is false",)),
+}  # fmt: skip
+
+
+def test_workload_is_explained_by_its_name_or_its_owner(sandbox: Sandbox, site: Site) -> None:
+    site.change(exclude_nodes="a[004-012]")
+    usage = {"cpu": "60", "memory": "240G"}
+    for item in (
+        a_workload("own", [a_pod_set(15)], status=admitted("a8", "permanent", 15, usage)),
+        a_workload("workshop", [a_pod_set(75)], status=pending(TOO_MUCH)),
+        a_workload("never", [a_pod_set(500)]),
+        a_workload("job-analysis-1", [a_pod_set(1)], ownerReferences=[MADE_BY_JOB]),
+        a_workload("pod-course", [a_pod_set(1)], ownerReferences=[MADE_BY_POD]),
+        a_workload("lost", [a_pod_set(1)], spec={"queueName": "gone"}),
+        a_workload("off", [a_pod_set(1)], spec={"active": False}),
+    ):
+        sandbox.create(item)
+    sandbox.tick(30)
+    run_for(site, 2)
+    for name, (asked, texts) in EXPLAINED.items():
+        answer = site.command("explain", asked)
+        assert answer.returncode == 0, (name, answer.stderr)
+        assert all(text in answer.stdout for text in texts), (name, answer.stdout)
+    assert site.command("explain", "dev/nothing").returncode == 2
+    sandbox.fault("status", path="workloads", code=403)
+    refused = site.command("explain", "dev/workshop")
+    assert refused.returncode and "Traceback" not in refused.stderr, refused.stderr
