@@ -70,7 +70,7 @@ def slurm_site(
 
 def converter_site(rig: Rig, directory: Path, kubeconfig: Path, **more: Any) -> Site:
     """Returns a site without Slurm; its converter registers Nodes with the taint of dev."""
-    site = Site(rig, directory, kubeconfig, sections=SECTION, **SETTINGS, **more)
+    site = Site(rig, directory, kubeconfig, sections=SECTION, **{**SETTINGS, **more})
     taint_nodes(site)
     return site
 
@@ -82,16 +82,27 @@ def course_pod(name: str, **spec: Any) -> Json:
     return plain_pod(name, "4", "16Gi", labels={LABEL: "course"}, **spec)
 
 
-def add_job(rig: Rig, name: str, pods: int, **spec: Any) -> Json:
+def add_job(rig: Rig, name: str, pods: int, annotations: Json | None = None, **spec: Any) -> Json:
     manifest = plain_pod(name, "4", "16Gi", restartPolicy="Never")
     manifest["spec"]["containers"][0]["image"] = STAYS
     job = {
-        "metadata": {"name": name, "labels": {LABEL: "course"}},
+        "metadata": {"name": name, "labels": {LABEL: "course"}, "annotations": annotations or {}},
         "spec": {"parallelism": pods, "completions": pods, "suspend": True, "template": manifest,
                  **spec},
     }  # fmt: skip
     created: Json = rig.api.post(JOBS, job)
     return created
+
+
+def add_gang(rig: Rig, name: str, pods: int, total: int) -> None:
+    """Creates pods of a group that Kueue admits once `total` of them exist."""
+    labels = {LABEL: "course", "kueue.x-k8s.io/pod-group-name": name}
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+    there = len(rig.pods("dev"))
+    for number in range(there, there + pods):
+        rig.api.post(PODS, plain_pod(
+            f"{name}-{number:02}", "4", "16Gi", labels=labels, annotations=annotations,
+        ))  # fmt: skip
 
 
 def end_job(rig: Rig, name: str) -> None:
