@@ -14,8 +14,11 @@ def describe_shortage(error: BaseException | None) -> str:
     """Returns which limit an error or its cause reports, and how to raise it, or an empty string.
 
     If an import fails for lack of memory or files, the reason may be only in the error's context.
+    An error can be its own cause, or that of an earlier one in its chain.
     """
-    while error is not None:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
         number = error.errno if isinstance(error, OSError) else None
         if number == errno.EMFILE:
             most = os.sysconf("SC_OPEN_MAX")

@@ -334,5 +334,6 @@ def test_admission_webhook_message_is_quoted(cluster: Sandbox, config: Config) -
         raise ApiError(403, 'admission webhook "frozen" denied the request: until Monday')
 
     cluster.admission.webhooks["deployments"] = refuse
-    with pytest.raises(KubeError, match="until Monday"):
+    with pytest.raises(KubeError, match="until Monday") as refused:
         run(config, cluster)
+    assert refused.value.__cause__ is not refused.value

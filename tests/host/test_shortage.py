@@ -30,6 +30,14 @@ def test_shortage_is_recognized_in_an_error_or_its_cause() -> None:
         assert describe_shortage(error) == ""
 
 
+def test_error_that_is_its_own_cause_or_in_a_cycle_is_described_once() -> None:
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = one, one
+    assert describe_shortage(one) == describe_shortage(two) == ""
+    one.__cause__ = two
+    assert describe_shortage(one) == ""
+
+
 @pytest.mark.parametrize("limit", ["-n 5", "-n 6", "-n 7", "-n 8", "-v 75000"])
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_command_under_a_low_limit_ends_with_a_sentence_and_loses_nothing(

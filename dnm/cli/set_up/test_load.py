@@ -154,7 +154,8 @@ def delete_loads(config: Config, namespace: str, name: str = "") -> int:
         try:
             deployments = list_deployments(kube.requests, namespace, _selector(config, name))
         except ApiRefused as error:
-            raise _explain(config, namespace, error) from error
+            _refuse_unknown(config, namespace, error)
+            raise
         for deployment in deployments:
             delete_deployment(kube.requests, deployment)
             print_line(f"deleted Deployment {namespace}/{deployment.metadata.name} and its pods")
@@ -171,17 +172,16 @@ def _selector(config: Config, name: str = "") -> str:
     return f"{LABEL}{f'={name}' if name else ''},{INSTANCE_LABEL}={config.instance_id}"
 
 
-def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
-    """Returns a ConfigError if the error means that the namespace is unknown, or else the error. If
-    dnm has no rights in a namespace, the server does not report whether it exists."""
+def _refuse_unknown(config: Config, namespace: str, error: ApiRefused) -> None:
+    """Raises ConfigError if the error means that the namespace is unknown. If dnm has no rights in
+    a namespace, the server does not report whether it exists."""
     hint = values.suggest(namespace, config.namespaces)
     if error.status == 404:
-        return ConfigError(f"test load: there is no namespace {namespace}{hint}")
+        raise ConfigError(f"test load: there is no namespace {namespace}{hint}") from error
     if error.status == 403 and namespace not in config.namespaces:
-        return ConfigError(
+        raise ConfigError(
             f"test load: namespace {namespace} is not monitored{hint or ':'} {error}"
-        )
-    return error
+        ) from error
 
 
 def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
@@ -218,7 +218,8 @@ def _create(config: Config, api: ApiRequests, manifest: dict[str, Any], queue: s
         change_deployment(api, deployments[0], manifest)
         return f"changed Deployment {namespace}/{name}: {pods}"
     except ApiRefused as error:
-        raise _explain(config, namespace, error) from error
+        _refuse_unknown(config, namespace, error)
+        raise
     return f"created Deployment {namespace}/{name}: {pods}"
 
 
