@@ -16,9 +16,9 @@ def describe_shortage(error: BaseException | None) -> str:
     If an import fails for lack of memory or files, the reason may be only in the error's context.
     An error can be its own cause, or that of an earlier one in its chain.
     """
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
+    visited: set[int] = set()
+    while error is not None and (identity := id(error)) not in visited:
+        visited.add(identity)
         number = error.errno if isinstance(error, OSError) else None
         if number == errno.EMFILE:
             most = os.sysconf("SC_OPEN_MAX")

@@ -31,11 +31,11 @@ def test_shortage_is_recognized_in_an_error_or_its_cause() -> None:
 
 
 def test_error_that_is_its_own_cause_or_in_a_cycle_is_described_once() -> None:
-    one, two = ValueError("one"), ValueError("two")
-    one.__cause__, two.__cause__ = one, one
-    assert describe_shortage(one) == describe_shortage(two) == ""
-    one.__cause__ = two
-    assert describe_shortage(one) == ""
+    first, second = ValueError("one"), ValueError("two")
+    first.__cause__, second.__cause__ = first, first
+    assert describe_shortage(first) == describe_shortage(second) == ""
+    first.__cause__ = second
+    assert describe_shortage(first) == ""
 
 
 @pytest.mark.parametrize("limit", ["-n 5", "-n 6", "-n 7", "-n 8", "-v 75000"])
