@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from dnm.checks.findings import Finding, doubtful, looks_at
-from dnm.config.names import QUEUE_SYSTEMS
+from dnm.config.values import QUEUE_SYSTEMS
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config

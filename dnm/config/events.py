@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dnm.calendar.windows import begin_in_utc, is_day_of
+from dnm.calendar.windows import begin_in_utc, event_error, is_day_of
 from dnm.config import numbers, values
 from dnm.config.files import (
     HEADER,
@@ -32,6 +32,7 @@ from dnm.config.keys import RESOURCE, Keys
 from dnm.config.problems import line_start, shown
 from dnm.config.sections import parse_section
 from dnm.model.calendar import CalendarEvent, CalendarReading
+from dnm.model.config import Config
 from dnm.model.printable import printable
 
 _LARGEST_OF_EVENTS = 256 * 1024  # bytes of a file of events, which every run reads
@@ -130,6 +131,20 @@ EVENT_KEYS: Keys = {
     "memory": ("", values.quantity("memory")),
     "nodes": ("nodes", numbers.integer(1, 100_000)),
 }
+
+
+def with_events(config: Config, read: CalendarReading) -> Config:
+    """Returns the configuration with the valid events and the errors of invalid ones."""
+    of_no_use = {
+        event.name: (f"[event:{event.name}] {why}",)
+        for event in read.events
+        if (why := event_error(config, event))
+    }
+    return replace(
+        config,
+        calendar_events=tuple(event for event in read.events if event.name not in of_no_use),
+        unread_events={**read.unread, **of_no_use},
+    )
 
 
 def read_events(sections: EventSections, zone: str, source: str) -> CalendarReading:

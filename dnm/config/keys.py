@@ -22,6 +22,7 @@ DEFAULT_NODE_MEMORY = "256G"
 DEFAULT_QUEUE_MAP = Path("/etc/dynamic-node/namespace_queue_paths.json")
 
 YEAR = 31_536_000  # seconds
+_YUNIKORN = ("YuniKorn's REST service", "http://yunikorn-service.yunikorn:9080")
 
 Parser = Callable[[str], Any]
 Keys = Mapping[str, tuple[str, Parser]]
@@ -69,7 +70,7 @@ SETTINGS: Keys = {
     "reversion_idle_seconds": ("", values.seconds(0, YEAR)),
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", numbers.cap),
-    "queue_system": ("", names.queue_system),
+    "queue_system": ("", values.queue_system),
     "wake_workloads": ("annotate_workloads", values.boolean),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
     "yunikorn_cm_name": ("yunikorn_cm_name", names.object_name),
@@ -99,7 +100,7 @@ SETTINGS: Keys = {
     "fault_conditions": ("fault_conditions", parse_fault_conditions),
     "consolidate": ("consolidate", values.boolean),
     "move_in_place": ("move_in_place", values.boolean),
-    "yunikorn_url": ("yunikorn_url", names.url),
+    "yunikorn_url": ("yunikorn_url", names.address(*_YUNIKORN)),
     "metrics_file": ("metrics_file", path_text),
     "demand_days": ("demand_keep", numbers.span("days", 0, 36_500)),
     "pass_environment": ("pass_environment", names.variable_names),
@@ -112,7 +113,7 @@ NAMESPACE_KEYS: Keys = {
     "max_nodes": ("max_nodes", numbers.cap),
     "min_nodes": ("min_nodes", numbers.integer(0, 100_000)),
     "priority": ("priority", numbers.integer(-1_000_000, 1_000_000)),
-    "queue_system": ("queue_system", names.queue_system),
+    "queue_system": ("queue_system", values.queue_system),
     "charge_account": ("charge_account", names.charged_account),
     **_of_rules("namespace"),
 }

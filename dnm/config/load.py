@@ -15,12 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from dnm.calendar.windows import event_error
 from dnm.config import values
 from dnm.config.cluster_queues import find_cluster_queue
-from dnm.config.events import parse_sections, read_events
+from dnm.config.events import parse_sections, read_events, with_events
 from dnm.config.files import Sections, expand_path, read_ini_with_events, read_queue_map
 from dnm.config.keys import (
     DEFAULT_NODE_CPU,
@@ -41,7 +38,6 @@ from dnm.config.sections import (
     resolve_paths,
     state_folder,
 )
-from dnm.model.calendar import CalendarReading
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import ConfigError
 from dnm.model.node_type import NodeType, fill_namespace
@@ -90,24 +86,10 @@ def load_config(
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
     check_together(config, pick(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
     if events:
-        config = _with_events(config, read_events(events, zone, ""))
+        config = with_events(config, read_events(events, zone, ""))
     if problems:
         raise ConfigError(list_problems(str(file), problems))
     return config
-
-
-def _with_events(config: Config, read: CalendarReading) -> Config:
-    """Returns the configuration with the valid events and the errors of invalid ones."""
-    of_no_use = {
-        event.name: (f"[event:{event.name}] {why}",)
-        for event in read.events
-        if (why := event_error(config, event))
-    }
-    return msgspec.structs.replace(
-        config,
-        calendar_events=tuple(event for event in read.events if event.name not in of_no_use),
-        unread_events={**read.unread, **of_no_use},
-    )
 
 
 def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

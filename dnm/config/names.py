@@ -22,7 +22,6 @@ _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SLURM_WORD = r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}"
 _URL = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?"
 _ENDS = "with a letter or digit at both ends"
-QUEUE_SYSTEMS = ("yunikorn", "kueue", "resource_quota", "none")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -139,15 +138,6 @@ def registry_place(text: str) -> dict[str, str]:
     return {"registry_storage": place, "registry_namespace": values.namespace(namespace.strip())}
 
 
-def queue_system(text: str) -> str:
-    """Returns the text if it is the name of a queue system that dnm supports."""
-    if text not in QUEUE_SYSTEMS:
-        hint = suggest(text, QUEUE_SYSTEMS) or ";"
-        choices = ", ".join(QUEUE_SYSTEMS[:-1])
-        raise ValueError(f"is not a queue system{hint} write {choices} or none")
-    return text
-
-
 def label_key(text: str) -> str:
     prefix, slash, name = text.rpartition("/")
     is_prefix = len(prefix) <= 253 and bool(re.fullmatch(_DNS_SUBDOMAIN, prefix))
@@ -210,10 +200,15 @@ def node_type_names(text: str) -> tuple[str, ...]:
     return tuple(map(node_type_name, some_names(text, "a node type, e.g. a")))
 
 
-def url(text: str) -> str:
-    """Returns the address of YuniKorn. Refuses a name or password in it, since it is logged."""
-    _check_address(text, "YuniKorn's REST service", "http://yunikorn-service.yunikorn:9080")
-    return text.rstrip("/")
+def address(of: str, example: str) -> Callable[[str], str]:
+    """Returns a parser of the address of a service. It refuses a name or password in the address,
+    since that is logged."""
+
+    def parse(text: str) -> str:
+        _check_address(text, of, example)
+        return text.rstrip("/")
+
+    return parse
 
 
 def _check_address(text: str, of: str, example: str) -> None:

@@ -1,6 +1,6 @@
 """Parsers of configuration values. Pure. A parser raises ValueError with a sentence about the error
 and the correct form. A queue's name must match YuniKorn's `^[a-zA-Z0-9_:#/@-]{1,64}$`
-(configvalidator.go, 1.6 to 1.9), a namespace's RFC 1123."""
+(configvalidator.go, 1.6 to 1.9), a namespace's RFC 1123. `names.py` has more."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dnm.model.quantity import parse_kubernetes, parse_span
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _QUEUE_NAME = re.compile(r"[a-z0-9_:#/@-]{1,64}")
 _SPACED_QUANTITY = re.compile(r"\s*([0-9]+)\s*((?:[mkMGTPE]i?)?)\s*")
+QUEUE_SYSTEMS = ("yunikorn", "kueue", "resource_quota", "none")
 TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
@@ -115,6 +116,15 @@ def queue_path(text: str) -> str:
                 "_:#/@- with dots between them, e.g. root.services.dev"
             )
     return path
+
+
+def queue_system(text: str) -> str:
+    """Returns the text if it is the name of a queue system that dnm supports."""
+    if text not in QUEUE_SYSTEMS:
+        hint = suggest(text, QUEUE_SYSTEMS) or ";"
+        choices = ", ".join(QUEUE_SYSTEMS[:-1])
+        raise ValueError(f"is not a queue system{hint} write {choices} or none")
+    return text
 
 
 def path_text(text: str) -> str:

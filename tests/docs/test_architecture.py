@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dnm.checks.queue_checks import QueueChecks
 from dnm.config.keys import OF_RULES
-from dnm.config.names import QUEUE_SYSTEMS
+from dnm.config.values import QUEUE_SYSTEMS
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Rule

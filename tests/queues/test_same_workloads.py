@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dnm.config.names import QUEUE_SYSTEMS
+from dnm.config.values import QUEUE_SYSTEMS
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.builders import a_config
