@@ -23,7 +23,6 @@ from dnm.plan.lease import needs_lease
 from dnm.record.events import list_events
 from dnm.record.lasting import judge_errors
 from dnm.record.metrics import RunTimes
-from dnm.record.transitions import Cause
 from dnm.run.actuator import Actuator, log_line
 from dnm.run.lock import run_lock
 from dnm.run.planning import (
@@ -115,7 +114,9 @@ def _locked_pass(
     moments.append(clock())
     outcome = _write_history(config, state, outcome, clock())
     if config.demand_keep:
-        outcome = _write_demand(config, plan, outcome, clock())
+        from dnm.run.demand_record import record_demand  # few sites record it
+
+        outcome = record_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
     if edges is not None and (outcome.history or plan.waiting):
@@ -180,31 +181,13 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
         written = open_history(config).append(lines, now)
     except OSError as error:
         left = f"{count_of(len(lines), 'line')} not written yet; " if lines else ""
-        return _with_trouble(outcome, f"the history {history_path(config)}", error, left)
+        from dnm.run.demand_record import with_trouble
+
+        return with_trouble(outcome, f"the history {history_path(config)}", error, left)
     from dnm.record.recording import without_written
 
     registry = without_written(outcome.registry, lines)
     return msgspec.structs.replace(outcome, registry=registry, history=written)
-
-
-def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes which pods wait and run, if that has changed. A failed write is not repeated."""
-    from dnm.record.demand_lines import demand_history, write_demand
-
-    history = demand_history(config)
-    try:
-        write_demand(history, plan, Cause(now=now, run=plan.run, instance=config.instance_id))
-    except OSError as error:
-        return _with_trouble(outcome, f"the record of demand {history.path}", error)
-    return outcome
-
-
-def _with_trouble(outcome: Outcome, subject: str, error: OSError, left: str = "") -> Outcome:
-    trouble = (
-        f"{subject} can't be written ({error.strerror or error}): {left}free space, or fix the "
-        "permissions of its directory"
-    )
-    return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
 
 
 def _record(
