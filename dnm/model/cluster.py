@@ -80,11 +80,13 @@ class RefusedPods(Value):
 
 class QueueFacts(Value):
     """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
-    only its package reads. `unread`: why the limits could not be read. `view` None: not read.
-    `used`: queue -> its use, if the queue system reports that. If `is_use_complete`, `used`
-    replaces the sum of bound pods, since the limits count only some of them."""
+    only its package reads. `unread`: why no limits could be read. `unread_queues`: queue -> why its
+    limits could not be read, while others could. `view` None: not read. `used`: queue -> its use,
+    if the queue system reports that. If `is_use_complete`, `used` replaces the sum of bound pods,
+    since the limits count only some of them."""
 
     unread: Unreadable | None = None
+    unread_queues: Mapping[str, Unreadable] = {}
     view: SchedulerView | Unreadable | None = None
     refused: tuple[RefusedPods, ...] = ()
     used: Mapping[str, Resources] = {}

@@ -73,10 +73,11 @@ class QueueEdit(Value):
     `is_answer`: it has an administrator's answer, and the registry must record `noted`. `reset_by`:
     the client that set limits without the lent nodes, which the edit adds again. `planned_on`: the
     version that the edit may replace (None: there is none to replace). `is_changed`: something must
-    be written. `refusal`: why nothing may be written, and the fix. `held`: queue -> why its limit
-    is not the computed one. `blocked`: the part of `held` that an administrator must fix, so that
-    nodes count or the limit changes. `uncounted`: queue -> why its new nodes do not count. `news`:
-    changes by other clients. `limits`: queue -> its limits afterwards.
+    be written. `refusal`: why nothing may be written, and the fix. `refused`: queue -> why nothing
+    may be written for it alone. `held`: queue -> why its limit is not the computed one. `blocked`:
+    the part of `held` that an administrator must fix, so that nodes count or the limit changes.
+    `uncounted`: queue -> why its new nodes do not count. `news`: changes by other clients.
+    `limits`: queue -> its limits afterwards.
     """
 
     text: str
@@ -93,6 +94,7 @@ class QueueEdit(Value):
     blocked: Mapping[str, str] = {}
     uncounted: Mapping[str, str] = {}
     refusal: str | None = None
+    refused: Mapping[str, str] = {}
     numbers: Mapping[str, QueueNumbers] = {}
     limits: Mapping[str, QueueLimits] = {}
 
@@ -105,10 +107,12 @@ class Projection(Value):
 
 
 class QueueOutcome(Value):
-    """The result of a write; `edit` is now in the ConfigMap. `is_confirmed`: the scheduler reports
-    the checksum of the written text. None: it was not asked or did not answer."""
+    """The result of a write. `edit` is in the cluster now, except for the queues in `failed`: queue
+    -> why its limits could not be written. `is_confirmed`: the scheduler reports the checksum of
+    the written text. None: it was not asked or did not answer."""
 
     edit: QueueEdit
     is_written: bool = False
     is_confirmed: bool | None = None
+    failed: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()

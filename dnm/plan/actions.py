@@ -14,7 +14,6 @@ from dnm.model.node import Mark, Node
 from dnm.model.plan import (
     Action,
     EndConverter,
-    EvictPods,
     Fence,
     MarkNode,
     ReturnNode,
@@ -22,7 +21,6 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.registry import Registry
-from dnm.model.value import Unreadable
 from dnm.plan.conversions import Decided
 from dnm.plan.decision_table import NodeDecision
 from dnm.plan.facts import Facts
@@ -70,7 +68,9 @@ def list_actions(decided: Decided) -> list[Action]:
         and not _cancels_move(entry)
     ]
     if any(entry.eviction for _, entry in own_nodes):
-        actions += _evictions(decided)
+        from dnm.plan.evictions import list_evictions
+
+        actions += list_evictions(decided)
     actions += decisions.relabels
     actions += [StartConversion(request=request) for request in decided.conversions.requests]
     actions += [ReturnNode(node=name) for name in decisions.returned]
@@ -86,16 +86,6 @@ def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]
         for key, process, until in calls_until(inputs.config, recorded)
         if facts.is_running(process) and process not in facts.elsewhere and inputs.now > until
     ]
-
-
-def _evictions(decided: Decided) -> list[EvictPods]:
-    """Returns an eviction for each node that must be emptied (`EMPTIES`) and still has pods. No
-    other action of dnm ends a pod."""
-    due, pods = decided.decisions.nodes_with(NodeDecision.EMPTIES), decided.inputs.snapshot.pods
-    if not due or decided.limits.objection or isinstance(pods, Unreadable):
-        return []
-    occupied = {pod.node for pod in pods.pods if pod.counts_as_work and not pod.is_terminating}
-    return [EvictPods(node=name) for name in due if name in occupied]
 
 
 def find_conflicts(facts: Facts, registry: Registry) -> list[str]:

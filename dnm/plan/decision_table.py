@@ -120,10 +120,9 @@ def _is_paused_unfenced(case: Case) -> NodeVerdict | None:
 
 
 def _limits_unreadable(case: Case) -> NodeVerdict | None:
-    if not case.objection and case.inputs.queues is not None:
+    if not case.objection:
         return None
-    detail = case.objection.detail if case.objection else ""
-    return case.judge(Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
+    return case.judge(Verdict.WAIT, Reason.QUEUE_UNREADABLE, case.objection.detail)
 
 
 def _pods_unreadable(case: Case) -> NodeVerdict | None:
@@ -165,9 +164,9 @@ def _is_in_service(case: Case) -> NodeVerdict | None:
 
 
 def _is_still_counted(case: Case) -> NodeVerdict | None:
-    queues, instance = case.inputs.queues, case.inputs.config.instance_id
-    is_counted = queues is None or queues.is_counted(case.name, instance)
-    return case.seen.verdict if is_counted else None
+    inputs, queues, queue = case.inputs, case.inputs.queues, case.entry.queue
+    is_counted = queues is None or queues.is_counted(case.name, queue, inputs.config.instance_id)
+    return case.seen.verdict if is_counted or inputs.objection_to(queue) else None
 
 
 def _as_seen(case: Case) -> NodeVerdict:

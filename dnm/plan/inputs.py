@@ -22,10 +22,9 @@ from dnm.model.orders import Way
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.queue_path import is_under
-from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
-from dnm.model.verdict import Objection, Verdict
+from dnm.model.verdict import Objection, Verdict, limits_objection
 from dnm.plan.breaker import clamp_state, conversion_delay
 from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
@@ -37,7 +36,7 @@ from dnm.queues.system import Queues
 
 class Inputs(Value):
     """Inputs of a plan. `registry`: as of the last run. `demand` None: the pods could not be read.
-    `queues` None: they could not be read, for the reason in `objection`."""
+    `objection`: why limits are unknown; `queues` are then those without limits (None: none)."""
 
     config: Config
     registry: Registry
@@ -51,6 +50,13 @@ class Inputs(Value):
     def limits(self) -> Mapping[str, QueueLimits]:
         """Returns the limits of every queue."""
         return self.queues.limits if self.queues else {}
+
+    def objection_to(self, queue: str, other: Objection | None = None) -> Objection | None:
+        """Returns why a queue's limits are unknown, if it has any. `other`: an objection to all."""
+        unread = self.snapshot.queue_facts.unread_queues.get(queue)
+        objection = limits_objection(unread.error) if unread else self.objection or other
+        is_unlimited = queue in self.limits and queue in self.config.namespaces_with("none")
+        return None if is_unlimited else objection
 
     @property
     def now(self) -> datetime:
@@ -88,7 +94,7 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
         registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
     return Inputs(
         config=config, registry=registry, snapshot=snapshot, demand=demand, queues=queues,
-        facts=_facts(config, snapshot, demand, queues), objection=objection,
+        facts=_facts(config, snapshot, demand, None if objection else queues), objection=objection,
     )  # fmt: skip
 
 
@@ -103,18 +109,19 @@ def lent_with(config: Config, registry: Registry) -> dict[str, str]:
 def _read_queues(
     config: Config, registry: Registry, snapshot: Snapshot
 ) -> tuple[Queues | None, Objection | None]:
-    """Returns the queues, or an objection with the reason why they cannot be read."""
-    lent = lent_with(config, registry)
+    """Returns all queues; or those without limits, and why the limits of the others are unknown."""
+    lent, unread = lent_with(config, registry), snapshot.queue_facts.unread
+    why = unread.error if unread else ""
     if any(config.namespaces[name].queue_system != system for name, system in lent.items()):
-        from dnm.plan.refusal import explain_changed_system  # an administrator changed the key
+        why = ""  # an administrator has changed the key
+    elif not unread:
+        try:
+            return system_of(config).read_queues(config, snapshot.queue_facts), None
+        except QueueError as error:
+            why = str(error)
+    from dnm.plan.unknown_limits import without_limits
 
-        return None, explain_changed_system(config, registry, lent)
-    if unread := snapshot.queue_facts.unread:
-        return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=unread.error)
-    try:
-        return system_of(config).read_queues(config, snapshot.queue_facts), None
-    except QueueError as error:
-        return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))
+    return without_limits(config, registry, lent, why)
 
 
 def demand_of(

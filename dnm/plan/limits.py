@@ -29,6 +29,7 @@ class CurrentLimits(Value):
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
     projected: Projection | None = None
+    edit: QueueEdit | None = None  # of `projected`
 
 
 class PlannedLimits(Value):
@@ -58,7 +59,7 @@ class PlannedLimits(Value):
 
 def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     """Returns the current limits, and whether they can be changed: decisions depend on that."""
-    if inputs.queues is None or inputs.demand is None:
+    if inputs.objection or inputs.queues is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
     projected = inputs.queues.project(wants)
@@ -67,7 +68,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
         counted_nodes = _counted_nodes(inputs)
         registry = record_used_quota(registry, counted_nodes, inputs.demand, limits)
     return CurrentLimits(
-        registry=registry, limits=limits, projected=projected,
+        registry=registry, limits=limits, projected=projected, edit=projected.edit,
         objection=inputs.queues.shrink_objection(projected),
     )  # fmt: skip
 
@@ -75,7 +76,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
 def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
     """Plans the queue document for the nodes that serve now. The projected edit is used again if it
     was computed for the same nodes."""
-    if inputs.queues is None or inputs.demand is None:
+    if inputs.objection or inputs.queues is None or inputs.demand is None:
         return PlannedLimits(limits=current.limits, objection=current.objection)
     wants = wants_of(inputs, registry, inputs.demand)
     edit = inputs.queues.plan(wants, current.projected)
@@ -94,6 +95,8 @@ def diff_of(queues: Queues | None, limits: PlannedLimits) -> str:
 
 def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
     """Returns why dnm must not act for a queue: its limits or its pods could not be read."""
+    if objection := inputs.objection_to(queue):
+        return objection
     if queue not in limits.limits and inputs.queues and inputs.queues.is_missing:
         return limits.objection  # the queues are missing because the document is
     if queue not in limits.limits:
@@ -105,6 +108,19 @@ def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Object
         detail = f"namespace {', '.join(unread)}"
         return Objection(reason=Reason.DEMAND_UNREADABLE, detail=detail)
     return None
+
+
+def lending_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
+    """Returns why no node must be lent to a queue now, as far as its pods and limits decide."""
+    return queue_objection(inputs, limits, queue) or limits_objection_to(inputs, limits, queue)
+
+
+def limits_objection_to(
+    inputs: Inputs, limits: CurrentLimits | PlannedLimits, queue: str
+) -> Objection | None:
+    """Returns why the limits of a queue are unknown or cannot be changed, or None."""
+    refused = limits.edit.refused.get(queue) if limits.edit else None
+    return inputs.objection_to(queue, limits.objection) or limits_objection(refused)
 
 
 def _counted_nodes(inputs: Inputs) -> frozenset[str]:

@@ -23,7 +23,7 @@ from dnm.plan.facts import node_verdict, show_time
 from dnm.plan.findings import resumable_nodes, return_unwanted
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, lendable_names, limit_objection, start_objection
-from dnm.plan.limits import PlannedLimits, queue_objection
+from dnm.plan.limits import PlannedLimits, lending_objection
 from dnm.plan.rule import excluded_nodes, rules_of
 from dnm.sizing.caps import Bound, NodePool, budget_of, lent_in, pool_of
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
@@ -104,7 +104,7 @@ def _judge(
     """Returns the first objection to the request, or None. Adds a question if only an administrator
     can resolve it."""
     inputs, limits = so_far.inputs, so_far.limits
-    if objection := queue_objection(inputs, limits, pool.queue) or limits.objection:
+    if objection := lending_objection(inputs, limits, pool.queue):
         return so_far, objection
     so_far, objection = _judge_breaker(so_far, sizing)
     if objection := objection or start_objection(inputs, before, pool.node_type):
@@ -213,9 +213,7 @@ def _return_unwanted(before: Conversions, wanted: dict[NodePool, int]) -> Conver
     if not before.registry.claimed:
         return before
     undecided = [
-        queue
-        for queue in inputs.config.queues
-        if limits.objection or queue_objection(inputs, limits, queue)
+        queue for queue in inputs.config.queues if lending_objection(inputs, limits, queue)
     ]
     named: set[tuple[NodePool, str]] = set()
     for order in before.registry.orders:  # orders need nodes too

@@ -35,7 +35,7 @@ from dnm.plan.facts import changed, node_verdict
 from dnm.plan.hooks import Look, Moves
 from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import conversion_budget, node_supply
-from dnm.plan.limits import CurrentLimits
+from dnm.plan.limits import CurrentLimits, limits_objection_to
 from dnm.plan.rule import rules_of
 from dnm.sizing.node_supply import is_sound
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced, keeps_ready
@@ -102,14 +102,15 @@ def _decide(
 ) -> NodeDecisions:
     """Returns the decisions, with a decision and a verdict added for each node in `names`."""
     by_node, verdicts = dict(decisions.by_node), dict(decisions.verdicts)
+    nodes = decisions.registry.nodes
     for name in names:
         case = Case(
             name=name,
-            entry=decisions.registry.nodes[name],
+            entry=nodes[name],
             seen=look.nodes[name],
             inputs=look.inputs,
             registry=decisions.registry,
-            objection=look.current.objection,
+            objection=limits_objection_to(look.inputs, look.current, nodes[name].queue),
             wanted=wanted.get(name),
         )
         if (decision := decide_node(case)) is not None:

@@ -20,7 +20,7 @@ from dnm.plan.counting import count_missing
 from dnm.plan.facts import show_time
 from dnm.plan.findings import resumable_nodes
 from dnm.plan.lendable import conversion_budget, lendable_names, limit_objection, start_objection
-from dnm.plan.limits import queue_objection
+from dnm.plan.limits import lending_objection
 from dnm.plan.new_requests import Conversions, with_breaker, with_fresh, with_request, with_resumed
 from dnm.plan.rule import excluded_nodes
 from dnm.sizing.caps import Bound, NodePool
@@ -72,7 +72,7 @@ def _order_objection(
     so_far: Conversions, order: LendOrder, pool: NodePool, before: Registry
 ) -> Objection | None:
     inputs, limits = so_far.inputs, so_far.limits
-    if objection := queue_objection(inputs, limits, pool.queue) or limits.objection:
+    if objection := lending_objection(inputs, limits, pool.queue):
         return objection
     if objection := start_objection(inputs, before, pool.node_type, order):
         return objection

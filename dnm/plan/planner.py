@@ -234,8 +234,9 @@ def _with_measured_times(decided: Decided) -> Registry:
 
 
 def _unread(snapshot: Snapshot) -> list[str]:
-    parts = (snapshot.nodes, snapshot.pods, snapshot.queue_facts.unread, snapshot.batch,
-             snapshot.waiting_jobs, snapshot.claims, snapshot.queue_facts.view,
+    queues = snapshot.queue_facts
+    parts = (snapshot.nodes, snapshot.pods, queues.unread, *queues.unread_queues.values(),
+             snapshot.batch, snapshot.waiting_jobs, snapshot.claims, queues.view,
              snapshot.unread_zones, snapshot.daemon_sets)  # fmt: skip
     lines = [part.error for part in parts if isinstance(part, Unreadable)]
     if not isinstance(snapshot.pods, Unreadable):

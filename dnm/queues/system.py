@@ -115,8 +115,9 @@ class Queues(Protocol):
     def is_missing(self) -> bool:
         """Returns whether the cluster defines no queues for this queue system."""
 
-    def is_counted(self, node: str, instance_id: str) -> bool:
-        """Returns whether a limit still contains this lent node of this instance."""
+    def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
+        """Returns whether a limit still contains this lent node of this instance. Returns True if
+        that is unknown for `queue`, which the node has served."""
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
         """Returns limit, baseline and lent amounts of each queue; none if the ledger is broken."""
@@ -169,4 +170,5 @@ class QueueSystem(Protocol):
         before_write: Callable[[], None],
     ) -> QueueOutcome:
         """Writes the limits for `wants`, and the ledger with them, if their version is unchanged.
-        Uses `planned` if nothing has changed since the plan. Raises QueueError or KubeError."""
+        Uses `planned` if nothing has changed since the plan. Raises QueueError or KubeError if no
+        limit could be written; failures of single queues are in the outcome."""

@@ -1,8 +1,8 @@
 """The actuator, which carries out a plan and makes no decision of its own.
 
 It saves the registry before the first action and after each, so that the next run finds open steps.
-A failed action does not stop the others, except for the queue edit, on which later actions depend.
-Just before an action on a node, dnm reads the node again, and skips the action if it has changed.
+A failed action does not stop the others. Actions for queues whose limits could not be written are
+skipped (`unwritten.py`), and actions on a node that has changed since the run read it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Actuator(Step):
     """The part of a run that carries out the actions of its plan, one by one."""
 
     def apply_plan(self, plan: Plan) -> Outcome:
-        """Executes every action in order. After a failed queue edit, or if the registry could not
-        be saved, the run executes no further action."""
+        """Executes every action in order. If the registry could not be saved, the run executes no
+        further action."""
         self.run, self.uids = plan.run, plan.uids
         self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
         self.replace_registry(self._signed(plan))  # with the history of the plan's changes
@@ -61,6 +61,11 @@ class Actuator(Step):
             if self.should_stop():
                 self.errors.append("ended by a signal: the next run continues here")
                 break
+            if self.unwritten:
+                from dnm.run.unwritten import is_skipped  # few writes fail
+
+                if is_skipped(self, action):
+                    continue
             count = len(self.actions)
             try:
                 self.state.keep()
@@ -69,7 +74,7 @@ class Actuator(Step):
             except DnmError as error:
                 word = type(action).__name__
                 self.fail(f"action={word} {_target(action)} error={str(error)!r}")
-                if isinstance(action, SetQueueLimits) or isinstance(error, RegistryError):
+                if isinstance(error, RegistryError):
                     break
         self._forget_unstarted(plan)
         self._listen()
@@ -132,6 +137,9 @@ class Actuator(Step):
                 self.config, self.kube, wants, planned, self._renew_before_edit
             )
         except DnmError:
+            from dnm.run.unwritten import limited_queues
+
+            self.unwritten = limited_queues(self)
             with suppress(RegistryError):  # only the error of the write is reported
                 self._note_ledger(wants.remembered)  # the document has no other ledger
             raise
@@ -144,6 +152,9 @@ class Actuator(Step):
                 self.note_done("action=write-ledger")
         for note in outcome.notes:
             log.info("note=%r", note)
+        self.unwritten = set(outcome.failed)
+        for queue, why in outcome.failed.items():
+            self.fail(f"action=SetQueueLimits queue={queue} error={why!r}")
         if outcome.is_written:
             updated = record_limits(self.registry, outcome.edit.changes, self.cause())
             self.replace_registry(updated)

@@ -177,7 +177,8 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
     )
     noted = registry.last_run.notes
     plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in noted))
-    is_decided = not (plan.is_refused or facts.queue_facts.unread)
+    queues = facts.queue_facts
+    is_decided = not (plan.is_refused or queues.unread or queues.unread_queues)
     if _is_quiet(registry, plan):
         return plan
     from dnm.record.recording import record_plan  # most runs change nothing

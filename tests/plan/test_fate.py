@@ -81,7 +81,7 @@ CASES = (
     Spec("idle, to leave no more, in a pause", idle(leaves=Leaving.MANUAL).recorded(pause=PAUSED),
          NodeDecision.STAYS, Reason.IDLE, has_ceased=True),
     Spec("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
-         NodeDecision.PAUSED, Reason.PAUSED),
+         NodeDecision.PAUSED, Reason.PAUSED, refusal="not found"),
     Spec("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),
          NodeDecision.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
     Spec("idle, to leave, pods unread", idle(leaves=Leaving.MANUAL).set(pods=BLIND),

@@ -11,6 +11,7 @@ from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueOutcome, QueueWants
 from dnm.model.value import Resources
 from dnm.queues import system_of
@@ -268,6 +269,11 @@ class Host:
         )
         self.remembered = outcome.edit.noted
         return outcome
+
+    def write_all(self, nodes: Nodes) -> None:
+        """Writes, and raises a failure of a single queue."""
+        for failure in self.write(nodes).failed.values():
+            raise QueueError(failure)
 
 
 def lent(*names: str) -> dict[str, Resources]:

@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 
 from dnm.checks.queue_checks import QueueProperties, checks_of
-from dnm.config.names import QUEUE_SYSTEMS
+from dnm.config.values import QUEUE_SYSTEMS
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, KubeConflict, LeaseError
@@ -52,7 +52,7 @@ def test_limit_is_the_baseline_plus_the_serving_nodes(case: QueueCase) -> None:
         host.write(lent(*names))
         expect_cores(case, BASELINE + len(names) * CORES)
         is_counted = host.read().is_counted
-        assert [is_counted(name, "prod") for name in names] == [
+        assert [is_counted(name, case.queue, "prod") for name in names] == [
             properties_of(case).writes_limits
         ] * len(names)
 
@@ -148,7 +148,7 @@ def test_refused_write_changes_nothing_and_is_an_error(case: QueueCase, sandbox:
     sandbox.fault("status", path=".*", methods=("PUT", "PATCH", "POST"), code=403)
     if properties_of(case).writes_limits:
         with pytest.raises(DnmError):
-            host.write(lent("n1"))
+            host.write_all(lent("n1"))
     else:
         assert not host.write(lent("n1")).is_written
     sandbox.faults.clear()
@@ -160,8 +160,8 @@ def test_write_that_always_conflicts_ends_with_an_error(case: QueueCase, sandbox
     before, host = case.stored(), Host(case)
     sandbox.fault("status", path=".*", methods=("PUT", "PATCH", "POST"), code=409)
     if properties_of(case).writes_limits:
-        with pytest.raises(KubeConflict):
-            host.write(lent("n1"))
+        with pytest.raises(DnmError, match="times in a row"):
+            host.write_all(lent("n1"))
         with pytest.raises(KubeConflict):
             host.system.exclude_earlier_writes(
                 host.config, KubeClient.connect(host.config), "prod 2", lambda: None

@@ -29,7 +29,7 @@ from dnm.plan.facts import Facts, changed, node_verdict
 from dnm.plan.hooks import CountedFrom, Look, Moves, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
-from dnm.plan.limits import wants_of
+from dnm.plan.limits import limits_objection_to, wants_of
 from dnm.plan.rule import excluded_nodes, list_bounds
 from dnm.plan.rules.moving import (
     MOVED,
@@ -67,9 +67,7 @@ def plan_moves(look: Look, registry: Registry) -> Moves:
         return Moves(registry=registry)
     moves = _continue(look, registry)
     is_allowed = inputs.config.move_in_place and not inputs.paused()
-    if not is_allowed or inputs.queues is None or look.current.objection:
-        return moves
-    return _begin(look, moves)
+    return _begin(look, moves) if is_allowed else moves
 
 
 def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
@@ -107,7 +105,7 @@ def _continue(look: Look, registry: Registry) -> Moves:
             verdicts[name] = node_verdict(name, Verdict.KEEP, STAYS, unwanted[name])
         elif name in before and (pause := inputs.paused()):
             verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
-        elif look.nodes[name].wants_relabel and _is_uncounted(inputs, name):
+        elif look.nodes[name].wants_relabel and _is_uncounted(look, name, entry):
             relabels.append(relabel_action(inputs, name, entry))
     return Moves(
         registry=msgspec.structs.replace(registry, nodes=nodes),
@@ -173,10 +171,14 @@ def _keeps(verdict: NodeVerdict) -> bool:
     return verdict.verdict is Verdict.KEEP
 
 
-def _is_uncounted(inputs: Inputs, name: str) -> bool:
-    """Checks whether no limit of the current document counts the node."""
-    queues = inputs.queues
-    return queues is not None and not queues.is_counted(name, inputs.config.instance_id)
+def _is_uncounted(look: Look, name: str, entry: LentNode) -> bool:
+    """Checks whether the limits of both queues are known, and none of them counts the node."""
+    inputs, queues = look.inputs, look.inputs.queues
+    new = inputs.config.namespaces.get(entry.heads_for)
+    both = {entry.queue, new.queue if new else entry.queue}
+    if queues is None or any(map(inputs.objection_to, both)):
+        return False
+    return not queues.is_counted(name, entry.queue, inputs.config.instance_id)
 
 
 # --- new moves ---------------------------------------------------------------------------------
@@ -190,7 +192,9 @@ def _begin(look: Look, before: Moves) -> Moves:
     idle = {
         name: entry
         for name, entry in registry.nodes_of(inputs.config.instance_id, Phase.SERVING).items()
-        if name not in excluded and _may_move(inputs, registry, name, entry)
+        if name not in excluded
+        and _may_move(inputs, registry, name, entry)
+        and not limits_objection_to(inputs, look.current, entry.queue)
     }
     if not idle or inputs.demand is None:
         return before
@@ -269,6 +273,7 @@ def _allowed(
     inputs = look.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
     is_judged = pool.queue in look.current.limits and not inputs.unreadable_namespaces(pool.queue)
+    is_judged = is_judged and not limits_objection_to(inputs, look.current, pool.queue)
     if not (is_due and is_judged):
         return 0
     breaker = registry.breakers.get(pool.queue)

@@ -10,7 +10,8 @@ from dnm.model.kueue import FLAVOR, ClusterQueue, Cohort, Flavor, LocalQueue
 
 class KueueFacts(QueueFacts):
     """The objects of a run. `paths`: queue path -> ClusterQueue. `left_out`: Workloads that lent
-    nodes cannot help, with the reason. `write_error`: why the API server would refuse a write."""
+    nodes cannot help, with the reason. `write_errors`: queue path -> why the API
+    server would refuse a write."""
 
     paths: Mapping[str, str] = {}
     queues: tuple[ClusterQueue, ...] = ()
@@ -18,7 +19,7 @@ class KueueFacts(QueueFacts):
     flavors: tuple[Flavor, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
-    write_error: str = ""
+    write_errors: Mapping[str, str] = {}
 
     def queue_at(self, path: str) -> ClusterQueue | None:
         """Returns the ClusterQueue of a path, if it exists."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from dnm.model.cluster import QueueFacts, QueueLimits
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, KubeConflict, KubeError
-from dnm.model.kueue import KUEUE_API, MANAGER, KueueWorkload, Usage
+from dnm.model.errors import DnmError
+from dnm.model.kueue import KueueWorkload, Usage
 from dnm.model.quantity import add_to
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
 from dnm.model.reason import Reason
@@ -22,15 +23,7 @@ from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.ledger import ledger_of
 from dnm.queues.kueue.refusals import borrowing_refusal, list_refusals
 from dnm.queues.none.system import PodsByNamespace
-from dnm.queues.system import ConfigMaps, KueueObjects, PodReading
-
-_TRIES = 5  # if other clients write at the same time
-_EXCLUSION = "dynamic-node-manager/fence"
-"""An annotation that decides nothing, but a write of it gives a Cohort another version."""
-_CONFLICTS = (
-    f"cannot write the Cohorts: other clients changed them {_TRIES} times in a row. The next run "
-    "tries again"
-)
+from dnm.queues.system import ConfigMaps, PodReading
 
 
 class KueueQueues(Value):
@@ -59,7 +52,7 @@ class KueueQueues(Value):
     def is_missing(self) -> bool:
         return not self.facts.queues
 
-    def is_counted(self, node: str, instance_id: str) -> bool:
+    def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
         ledgers = map(ledger_of, self.facts.cohorts)
         return any(item and node in item.instances.get(instance_id, {}) for item in ledgers)
 
@@ -79,7 +72,7 @@ class KueueQueues(Value):
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
         why = [f"{text}: {fix}" for text, fix in list_refusals(self.facts, queue)]
-        why += [self.facts.write_error] if self.facts.write_error else []
+        why += [error for path, error in self.facts.write_errors.items() if path == queue]
         nodes = edits.with_more_nodes(wants.nodes, queue, sizes)
         edit = self.plan(replace(wants, nodes=nodes), None)
         for item in edit.planned:
@@ -104,7 +97,11 @@ class Kueue:
             facts = read_facts(config, kube)
         except DnmError as error:
             return KueueFacts(unread=Unreadable(subject="Kueue", error=str(error)))
-        return replace(facts, write_error=try_write(kube, facts)) if facts.refused else facts
+        if not facts.refused:
+            return facts
+        from dnm.queues.kueue.writes import try_writes  # pods wait
+
+        return replace(facts, write_errors=try_writes(kube.kueue_objects, facts))
 
     def read_queues(self, config: Config, facts: QueueFacts) -> KueueQueues:
         return KueueQueues(facts=facts if isinstance(facts, KueueFacts) else KueueFacts())
@@ -116,17 +113,10 @@ class Kueue:
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
     ) -> None:
-        """Creates a missing Cohort, because an earlier run may be about to do so."""
-        objects = kube.kueue_objects
-        for item in edits.current_cohorts(read_facts(config, kube, with_workloads=False)):
-            before_write()
-            if not item.cohort.version:
-                try:
-                    objects.create_object(_empty_cohort(item.cohort.name))
-                    continue
-                except KubeConflict:
-                    pass  # it exists since
-            objects.annotate_object("Cohort", item.cohort.name, {_EXCLUSION: text})
+        from dnm.queues.kueue.writes import exclude_earlier_writes  # after a killed run
+
+        facts = read_facts(config, kube, with_workloads=False)
+        exclude_earlier_writes(kube.kueue_objects, facts, text, before_write)
 
     def write(
         self,
@@ -136,28 +126,10 @@ class Kueue:
         planned: QueueEdit | None,
         before_write: Callable[[], None],
     ) -> QueueOutcome:
-        """Writes each Cohort on its own. Every number is absolute, so that the next run continues
-        after a kill in between."""
-        lost: KubeError | None = None
-        first: edits.KueueEdit | None = None
-        for _ in range(_TRIES):
-            facts = read_facts(config, kube, with_workloads=_has_parent(first))
-            edit = self.read_queues(config, facts).plan(wants, None)
-            first = first or edit
-            due = [item for item in edit.planned if item.is_changed]
-            if not due:
-                return _outcome(first, edit, lost)
-            if lost:
-                raise lost
-            try:
-                for item in due:
-                    before_write()
-                    _write(kube.kueue_objects, item)
-            except KubeConflict:
-                continue
-            except KubeError as error:  # perhaps only its answer was lost
-                lost = error
-        raise KubeConflict(_CONFLICTS)
+        from dnm.queues.kueue.writes import write_cohorts  # most runs write nothing
+
+        read = partial(read_facts, config, kube)
+        return write_cohorts(kube.kueue_objects, read, wants, before_write)
 
 
 def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) -> KueueFacts:
@@ -216,44 +188,6 @@ def _with_demand(
         left_out=demand.left_out,
         used=count_used(usages, facts.paths),
         is_use_complete=True,
-    )
-
-
-def _empty_cohort(name: str) -> dict[str, object]:
-    return {"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": {"name": name}, "spec": {}}
-
-
-def try_write(kube: ConfigMaps, facts: KueueFacts) -> str:
-    """Returns why the API server, or a webhook of Kueue, would refuse a write; empty: it would not.
-    The dry run changes nothing."""
-    for item in edits.current_cohorts(facts):
-        try:
-            kube.kueue_objects.apply_object(item.manifest, MANAGER, dry_run=True)
-        except KubeError as error:
-            return str(error)
-    return ""
-
-
-def _write(objects: KueueObjects, item: edits.PlannedCohort) -> None:
-    """Writes a Cohort under the version that was read. Creates a missing Cohort empty, to be
-    written in the next try: an apply without a version could replace another instance's Cohort."""
-    if not item.cohort.version:
-        objects.create_object(_empty_cohort(item.cohort.name))
-        return
-    objects.apply_object(item.manifest, MANAGER)
-
-
-def _has_parent(edit: edits.KueueEdit | None) -> bool:
-    return edit is None or any(item.cohort.parent for item in edit.planned)
-
-
-def _outcome(first: edits.KueueEdit, edit: edits.KueueEdit, lost: KubeError | None) -> QueueOutcome:
-    notes = (f"a write took effect although its answer was lost: {lost}",) if lost else ()
-    return QueueOutcome(
-        edit=replace(edit, changes=first.changes),
-        is_written=first.is_changed,
-        is_confirmed=all(item.is_in_force for item in edit.planned) if first.is_changed else None,
-        notes=notes,
     )
 
 

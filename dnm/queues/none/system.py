@@ -31,8 +31,9 @@ class NamespaceQueues(Value):
     def is_missing(self) -> bool:
         return self.quota_queues is not None and self.quota_queues.is_missing
 
-    def is_counted(self, node: str, instance_id: str) -> bool:
-        return self.quota_queues is not None and self.quota_queues.is_counted(node, instance_id)
+    def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
+        queues = None if queue in self.own else self.quota_queues
+        return queues is not None and queues.is_counted(node, queue, instance_id)
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
         numbers = self.quota_queues.numbers_of(instance_id) if self.quota_queues else {}

@@ -173,6 +173,17 @@ def show(items: Iterable[PlannedQuota]) -> str:
     return "".join(lines)
 
 
+def noted_without(edit: QueueEdit, before: str | None, unwritten: Iterable[str]) -> str:
+    """Returns the ledgers of an edit for the registry. The quotas in `unwritten`, by namespace and
+    name, keep the ledgers in `before`."""
+    noted, old = dict(decode_record(edit.noted) or {}), decode_record(before) or {}
+    for place in unwritten:
+        noted.pop(place, None)
+        if place in old:
+            noted[place] = old[place]
+    return encode_record(noted)
+
+
 class QuotaEdit(QueueEdit):
     """An edit of ResourceQuotas. `planned` has every quota, also those that cannot be changed."""
 
@@ -203,6 +214,7 @@ def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -
         notes=tuple(item.note for item in news),
         news=news,
         reset_by="a manifest" if any(item.is_reset for item in news) else "",
+        refused=blocked,
         held={**held, **blocked},
         blocked=blocked,
         uncounted={name: why for name, why in blocked.items() if wants.nodes.get(name)},

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dnm.model.cluster import QueueFacts, QueueLimits
 from dnm.model.config import Config
-from dnm.model.errors import KubeConflict, KubeError, QueueError
+from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.queue_edit import (
     Projection,
     QueueEdit,
@@ -20,12 +20,13 @@ from dnm.model.queue_edit import (
     QueueWants,
 )
 from dnm.model.quota import ResourceQuota
-from dnm.model.value import Resources, Unreadable, Value
+from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection, limits_objection
 from dnm.model.workload import WOKEN
 from dnm.queues.none.system import PodsByNamespace
 from dnm.queues.resource_quota import edit as edits
 from dnm.queues.resource_quota.edit import PlannedQuota
+from dnm.queues.resource_quota.ledger import ledger_of
 from dnm.queues.resource_quota.objects import QuotaFacts, read_facts
 from dnm.queues.system import ConfigMaps, PodReading
 
@@ -49,10 +50,16 @@ class QuotaQueues(Value):
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
-        return edits.limits_of(self.namespaces, self._current)
+        return edits.limits_of(self._readable, self._current)
+
+    @property
+    def _readable(self) -> frozenset[str]:
+        return self.namespaces - self.facts.unread_queues.keys()
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
+        if self.facts.unread_queues:
+            return None
         pairs = (pair for item in self._current for pair in item.ledger.instances.items())
         return {node: instance for instance, nodes in pairs for node in nodes}
 
@@ -60,17 +67,19 @@ class QuotaQueues(Value):
     def is_missing(self) -> bool:
         return False
 
-    def is_counted(self, node: str, instance_id: str) -> bool:
+    def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
+        if any(item.namespace == queue and ledger_of(item) is None for item in self.facts.quotas):
+            return True
         return any(node in item.ledger.instances.get(instance_id, {}) for item in self._current)
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
-        return edits.numbers_of(self.namespaces, self._current, instance_id)
+        return edits.numbers_of(self._readable, self._current, instance_id)
 
     def project(self, wants: QueueWants) -> Projection:
         return Projection(wants=wants, edit=self.plan(wants, None))
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> edits.QuotaEdit:
-        return edits.plan_edit(self.facts, self.namespaces, wants)
+        return edits.plan_edit(self.facts, self._readable, wants)
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
         return None  # each quota is changed on its own
@@ -98,10 +107,7 @@ class ResourceQuotas:
         return PodsByNamespace(config.namespaces_with("resource_quota"))
 
     def collect(self, config: Config, kube: ConfigMaps) -> QuotaFacts:
-        try:
-            return read_facts(config, kube.typed_objects)
-        except (KubeError, QueueError) as error:
-            return QuotaFacts(unread=Unreadable(subject="ResourceQuotas", error=str(error)))
+        return read_facts(config, kube.typed_objects)
 
     def read_queues(self, config: Config, facts: QueueFacts) -> QuotaQueues:
         own = facts if isinstance(facts, QuotaFacts) else QuotaFacts()
@@ -117,7 +123,10 @@ class ResourceQuotas:
         excluded: set[str] = set()
         for _ in range(_TRIES):
             with suppress(KubeConflict):
-                for quota in read_facts(config, kube.typed_objects, with_pods=False).quotas:
+                facts = read_facts(config, kube.typed_objects, with_pods=False)
+                for unread in facts.unread_queues.values():
+                    raise KubeError(unread.error)
+                for quota in facts.quotas:
                     if quota.place not in excluded:
                         before_write()
                         _patch(kube, quota, {_EXCLUSION: text}, {})
@@ -136,25 +145,17 @@ class ResourceQuotas:
         """Writes the quotas one after the other. The limits are absolute numbers, so that the next
         run can continue if this run is killed between two writes. A quota that cannot be written
         delays the others for a bounded time."""
-        done: list[PlannedQuota] = []
+        done: dict[str, PlannedQuota] = {}
         failed: dict[str, KubeError] = {}  # by quota; perhaps only the answer was lost
         give_up = time.monotonic() + _LONGEST_FAILURE
-        for _ in range(_TRIES):
+        for left in reversed(range(_TRIES + 1)):
             facts = read_facts(config, kube.typed_objects, with_pods=False)
             edit = self.read_queues(config, facts).plan(wants, None)
-            changed = [item for item in edit.planned if item.is_changed]
-            due = [item for item in changed if item.quota.place not in failed]
-            if not due:
-                for item in changed:
-                    raise failed[item.quota.place]
-                notes = _annotate_workloads(config, kube, before_write)
-                for error in failed.values():
-                    notes += (f"the write took effect although its answer was lost: {error}",)
-                changes = tuple(change for item in done for change in item.changes)
-                edit = replace(edit, changes=changes)
-                return QueueOutcome(edit=edit, is_written=bool(done), notes=notes)
+            changed = {item.quota.place: item for item in edit.planned if item.is_changed}
+            due = [item for place, item in changed.items() if place not in failed]
+            if not (due and left):
+                break
             before_write()
-            wants = replace(wants, remembered=edit.noted)
             for item in due:
                 hard = {change.resource: change.after for change in item.changes}
                 try:
@@ -163,10 +164,28 @@ class ResourceQuotas:
                     continue  # the next try reads it again
                 except KubeError as error:
                     failed[item.quota.place] = error
-                done.append(item)
+                done[item.quota.place] = item
                 if failed and time.monotonic() > give_up:
                     break
-        raise next(iter(failed.values()), KubeConflict(_CONFLICTS))
+            noted = edits.noted_without(edit, wants.remembered, failed)
+            wants = replace(wants, remembered=noted)
+        notes = _annotate_workloads(config, kube, before_write)
+        for place in failed.keys() - changed.keys():
+            notes += (f"the write took effect although its answer was lost: {failed[place]}",)
+        written = [item for place, item in done.items() if place not in changed]
+        changes = tuple(change for item in written for change in item.changes)
+        noted = edits.noted_without(edit, wants.remembered, changed)
+        unwritten = {
+            item.quota.namespace: str(failed.get(place, _CONFLICTS))
+            for place, item in changed.items()
+        }
+        unread = {name: item.error for name, item in facts.unread_queues.items()}
+        return QueueOutcome(
+            edit=replace(edit, changes=changes, noted=noted),
+            is_written=bool(written),
+            failed={**unwritten, **unread},
+            notes=notes,
+        )
 
 
 _CONFLICTS = (
@@ -193,15 +212,12 @@ def _annotate_workloads(
     notes."""
     if not config.annotate_workloads:
         return ()
-    try:
-        for _ in range(_READY_TRIES):
-            facts = read_facts(config, kube.typed_objects, with_pods=False)
-            if all(quota.is_ready for quota in facts.quotas):
-                break
-            time.sleep(_READY_PAUSE)
-        waiting = read_facts(config, kube.typed_objects).waiting
-    except (KubeError, QueueError) as error:
-        return (f"cannot wake workloads, which try again themselves: {error}",)
+    for _ in range(_READY_TRIES):
+        facts = read_facts(config, kube.typed_objects, with_pods=False)
+        if all(quota.is_ready for quota in facts.quotas):
+            break
+        time.sleep(_READY_PAUSE)
+    waiting = read_facts(config, kube.typed_objects).waiting
     failed: dict[tuple[str, str], KubeError] = {}  # by kind and namespace
     give_up = time.monotonic() + _LONGEST_WAKING
     for number, pods in enumerate(waiting):

@@ -73,7 +73,7 @@ class DocumentQueues(Value):
     def is_missing(self) -> bool:
         return self.document.is_built_in
 
-    def is_counted(self, node: str, instance_id: str) -> bool:
+    def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
         return self.document.is_counted(node, instance_id)
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:

@@ -179,7 +179,8 @@ def test_namespace_without_a_local_queue_is_reported(sandbox: Sandbox, read: Rea
 def test_webhook_that_does_not_answer_is_reported(sandbox: Sandbox, read: Read) -> None:
     sandbox.fault("status", path="cohorts", methods=("PATCH",), code=500)
     facts = read(a_workload("w", [a_pod_set(75)]))
-    assert facts.write_error and facts.write_error in objection_of(facts)
+    (error,) = facts.write_errors.values()
+    assert error in objection_of(facts)
     assert "dry run" in findings_of(sandbox, facts)[0].text
 
 
@@ -229,7 +230,8 @@ def lend(sandbox: Sandbox) -> None:
     if unread := SYSTEM.collect(config, kube).unread:
         raise KubeError(unread.error)
     wants = QueueWants(instance_id="prod", nodes={"a8": {"n1": SIZE}}, remembered="")
-    SYSTEM.write(config, kube, wants, None, lambda: None)
+    for failure in SYSTEM.write(config, kube, wants, None, lambda: None).failed.values():
+        raise KubeError(failure)
 
 
 def test_role_suffices(sandbox: Sandbox, read: Read) -> None:

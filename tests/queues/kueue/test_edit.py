@@ -165,7 +165,7 @@ def test_unreadable_or_foreign_ledger_counts_nothing(text: str) -> None:
     facts, _ = play(some_facts(), wants("n1"))
     cohort = msgspec.structs.replace(facts.cohorts[0], ledger=text)
     queues = KueueQueues(facts=msgspec.structs.replace(facts, cohorts=(cohort,)))
-    assert queues.lenders is None and not queues.is_counted("n1", "prod")
+    assert queues.lenders is None and not queues.is_counted("n1", "a8", "prod")
 
 
 def test_record_of_another_queue_system_is_ignored() -> None:

@@ -19,7 +19,7 @@ from dnm.model.pod import PodList
 from dnm.queues.kueue.demand import tolerates
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.refusals import borrowing_refusal, list_refusals
-from dnm.queues.kueue.system import try_write
+from dnm.queues.kueue.writes import try_writes
 
 PROPERTIES = QueueProperties(
     writes_limits=True,
@@ -72,9 +72,10 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
         return
     if not isinstance(facts, KueueFacts):
         return
-    if error := facts.write_error or try_write(kube, facts):
+    errors = facts.write_errors or try_writes(kube.kueue_objects, facts)
+    for error in sorted(set(errors.values())):
         yield wrong(
-            f"a dry run of the Cohorts failed: {error}",
+            f"a dry run of a Cohort failed: {error}",
             "while Kueue's webhooks do not answer, no limit can change and no pod can be created",
         )
 

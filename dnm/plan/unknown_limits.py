@@ -1,0 +1,35 @@
+"""Limits that could not be read, and the queues that a run can use all the same. Pure.
+
+Trouble with the limits of one queue must not change what happens to a queue of another queue system
+or namespace. A queue without limits is never in trouble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from dnm.model.cluster import QueueFacts
+from dnm.model.config import Config
+from dnm.model.reason import Reason
+from dnm.model.registry import Registry
+from dnm.model.verdict import Objection
+from dnm.plan.refusal import explain_changed_system
+from dnm.queues import system_of
+from dnm.queues.system import Queues
+
+
+def without_limits(
+    config: Config, registry: Registry, lent: Mapping[str, str], why: str
+) -> tuple[Queues | None, Objection]:
+    """Returns the queues without limits (None: there are none), and the objection to all others.
+    `why`: the reason; empty if the queue system of a namespace has changed. `lent`: the queue
+    system with which the nodes of each namespace were lent."""
+    own = {name: config.namespaces[name] for name in config.namespaces_with("none")}
+    own = {name: policy for name, policy in own.items() if lent.get(name, "none") == "none"}
+    alone = replace(config, namespaces=own)
+    queues = system_of(alone).read_queues(alone, QueueFacts()) if own else None
+    if why:
+        return queues, Objection(reason=Reason.QUEUE_UNREADABLE, detail=why)
+    return queues, explain_changed_system(config, registry, lent)

@@ -1,0 +1,122 @@
+"""The writes of Cohorts, each on its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from msgspec.structs import replace
+
+from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.kueue import KUEUE_API, MANAGER
+from dnm.model.queue_edit import QueueOutcome, QueueWants
+from dnm.queues.kueue import edit as edits
+from dnm.queues.kueue.facts import KueueFacts
+from dnm.queues.system import KueueObjects
+
+_TRIES = 5  # if other clients write at the same time
+_LONGEST_FAILURE = 20.0  # seconds after which a failed write ends a try
+_EXCLUSION = "dynamic-node-manager/fence"
+"""An annotation that decides nothing, but a write of it gives a Cohort another version."""
+_CONFLICTS = (
+    f"cannot write the Cohorts: other clients changed them {_TRIES} times in a row. The next run "
+    "tries again"
+)
+
+
+def exclude_earlier_writes(
+    objects: KueueObjects, facts: KueueFacts, text: str, before_write: Callable[[], None]
+) -> None:
+    """Creates a missing Cohort, because an earlier run may be about to do so."""
+    for item in edits.current_cohorts(facts):
+        before_write()
+        if not item.cohort.version:
+            try:
+                objects.create_object(_empty_cohort(item.cohort.name))
+                continue
+            except KubeConflict:
+                pass  # it exists since
+        objects.annotate_object("Cohort", item.cohort.name, {_EXCLUSION: text})
+
+
+def write_cohorts(
+    objects: KueueObjects,
+    read: Callable[[bool], KueueFacts],
+    wants: QueueWants,
+    before_write: Callable[[], None],
+) -> QueueOutcome:
+    """Writes each Cohort on its own. Every number is absolute, so that the next run continues after
+    a kill in between. `read`: a reader of the facts, with the Workloads if they matter."""
+    failed: dict[str, KubeError] = {}  # by queue; perhaps only the answer was lost
+    give_up = time.monotonic() + _LONGEST_FAILURE
+    first = edit = edits.plan_cohorts(read(True), wants)
+    for left in reversed(range(_TRIES + 1)):
+        changed = {item.path: item for item in edit.planned if item.is_changed}
+        due = [item for path, item in changed.items() if path not in failed]
+        if not (due and left):
+            break
+        for item in due:
+            before_write()
+            try:
+                _write(objects, item)
+            except KubeConflict:
+                continue  # the next try reads it again
+            except KubeError as error:
+                failed[item.path] = error
+            if failed and time.monotonic() > give_up:
+                break
+        edit = edits.plan_cohorts(read(_has_parent(first)), wants)
+    return _outcome(first, edit, failed, changed)
+
+
+def _empty_cohort(name: str) -> dict[str, object]:
+    return {"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": {"name": name}, "spec": {}}
+
+
+def try_writes(objects: KueueObjects, facts: KueueFacts) -> dict[str, str]:
+    """Returns queue path -> why the API server, or a webhook of Kueue, would refuse a write, by dry
+    runs."""
+    errors: dict[str, str] = {}
+    give_up = time.monotonic() + _LONGEST_FAILURE
+    for item in edits.current_cohorts(facts):
+        if errors and time.monotonic() > give_up:
+            errors[item.path] = f"it was not tried, because {next(iter(errors.values()))}"
+            continue
+        try:
+            objects.apply_object(item.manifest, MANAGER, dry_run=True)
+        except KubeError as error:
+            errors[item.path] = str(error)
+    return errors
+
+
+def _write(objects: KueueObjects, item: edits.PlannedCohort) -> None:
+    """Writes a Cohort under the version that was read. Creates a missing Cohort empty, to be
+    written in the next try: an apply without a version could replace another instance's Cohort."""
+    if not item.cohort.version:
+        objects.create_object(_empty_cohort(item.cohort.name))
+        return
+    objects.apply_object(item.manifest, MANAGER)
+
+
+def _has_parent(edit: edits.KueueEdit) -> bool:
+    return any(item.cohort.parent for item in edit.planned)
+
+
+def _outcome(
+    first: edits.KueueEdit,
+    edit: edits.KueueEdit,
+    failed: Mapping[str, KubeError],
+    unwritten: Collection[str],
+) -> QueueOutcome:
+    written = [item for item in first.planned if item.is_changed and item.path not in unwritten]
+    return QueueOutcome(
+        edit=replace(edit, changes=tuple(change for item in written for change in item.changes)),
+        is_written=bool(written),
+        is_confirmed=all(item.is_in_force for item in edit.planned) if written else None,
+        failed={path: str(failed.get(path, _CONFLICTS)) for path in unwritten},
+        notes=tuple(
+            f"a write took effect although its answer was lost: {error}"
+            for path, error in failed.items()
+            if path not in unwritten
+        ),
+    )

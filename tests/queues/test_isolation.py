@@ -1,0 +1,77 @@
+"""Trouble with the facts or writes of one queue never changes what happens to a queue of another
+system or namespace. The queue in trouble lends nothing, keeps what is lent, and names the reason.
+
+Each row of `TROUBLES` is played on two equal sites. Only one of them has the trouble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.lent import Phase
+from tests.queues.mixed import TROUBLES, MixedSite, Trouble
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Sandbox, Sandbox]]:
+    clusters = [Sandbox(tmp_path / name).start() for name in ("troubled", "quiet")]
+    yield clusters[0], clusters[1]
+    for cluster in clusters:
+        cluster.stop()
+
+
+def calm_nodes(mixed: MixedSite) -> tuple[list[str], object]:
+    """Returns the phases and the limit of the calm namespace's nodes."""
+    return sorted(p.value for p in mixed.nodes(mixed.calm).values()), mixed.calm.limit()
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_trouble_of_a_queue_changes_no_other_queue(
+    pair: tuple[Sandbox, Sandbox], tmp_path: Path, trouble: Trouble
+) -> None:
+    troubled, quiet = (MixedSite(sandbox, sandbox.directory, trouble) for sandbox in pair)
+    for mixed in (troubled, quiet):
+        mixed.dev.request(2)
+        mixed.calm.request(1)
+        mixed.run(3)
+        assert [*mixed.nodes(mixed.dev).values()] == [Phase.SERVING] * 2, mixed.run()
+        assert [*mixed.nodes(mixed.calm).values()] == [Phase.SERVING]
+    kept, limit = troubled.nodes(troubled.dev), troubled.dev.limit()
+    if trouble.is_of_writes:
+        troubled.dev.request(1)
+        troubled.run()
+        quiet.run()
+    end = trouble.begin(troubled.dev)
+    for mixed in (troubled, quiet):
+        mixed.dev.request(2)
+        mixed.calm.request(2)
+    errors = check_equal(troubled, quiet, 4)
+    assert len(troubled.nodes(troubled.calm)) == 3
+    assert len(troubled.nodes(troubled.dev)) == len(kept) + trouble.is_of_writes
+    assert any(trouble.names in error for error in errors), errors
+    for mixed in (troubled, quiet):
+        mixed.dev.end()
+        mixed.calm.end()
+    check_equal(troubled, quiet, 12)
+    assert troubled.nodes(troubled.calm) == {} and quiet.nodes(quiet.dev) == {}
+    assert kept.keys() <= troubled.nodes(troubled.dev).keys()
+    assert all(map(troubled.is_open, kept))
+    end()
+    assert troubled.dev.limit() == limit
+    troubled.run(12)
+    assert troubled.nodes(troubled.dev) == {} and troubled.dev.limit() == quiet.dev.limit()
+    assert not pair[0].violations
+
+
+def check_equal(troubled: MixedSite, quiet: MixedSite, runs: int) -> list[str]:
+    """Plays runs on both sites and compares the calm namespaces. Returns the troubled's errors."""
+    errors = []
+    for number in range(runs):
+        errors += troubled.run()
+        quiet.run()
+        assert calm_nodes(troubled) == calm_nodes(quiet), (number, errors)
+    return errors
