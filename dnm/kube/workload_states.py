@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from dnm.host.fault_points import fault_point
 from dnm.kube.objects import path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.kueue import KUEUE_API
@@ -110,8 +111,9 @@ class _Workload(msgspec.Struct, frozen=True):
 def read_workload_states(api: ApiRequests, namespace: str, name: str) -> list[WorkloadState]:
     """Returns the Workload of this name, or those with an owner of this name: a Job, a pod, or the
     pods of a Deployment. Raises KubeError."""
-    path = path_of("workloads", namespace=namespace, api=f"/apis/{KUEUE_API}")
-    with api.asking(f"list the workloads of Kueue in {namespace}", "list workloads"):
+    task, plural = f"list the workloads of Kueue in {namespace}", "workloads"
+    path = path_of(plural, namespace=namespace, api=f"/apis/{KUEUE_API}")
+    with api.asking(task, f"list {plural}"), fault_point("kube.list_workloads"):
         items = api.list_items(List(path, "WorkloadList"), _Workload, most=_MOST)
     states = [item.as_value() for item in items]
     pattern = re.compile(re.escape(name) + _OF_DEPLOYMENT)

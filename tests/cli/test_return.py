@@ -63,7 +63,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     made.run()
     made.run()
     assert made.registry.nodes["a001"].phase is Phase.SERVING
-    for manifest in (pod_of("alone"), pod_of("web", "v1 Job", app="web"),
+    for manifest in (pod_of("alone"), pod_of("web", "apps/v1 StatefulSet", app="web"),
                      pod_of("logs")):  # fmt: skip
         sandbox.create(manifest)
     sandbox.create(budget(1))

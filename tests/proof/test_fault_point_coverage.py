@@ -68,6 +68,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "with queue_system = kueue: queues/test_contract.py": (
         "kube.list_all", "kube.create_object", "kube.apply_object", "kube.annotate_object",
     ),
+    "dnm explain with Kueue: queues/kueue/test_story.py": ("kube.list_workloads",),
     "a file that an administrator left open: run/test_registry.py": ("registry.access",),
     "a converter that hangs, or prints too much: test_degrading.py": (
         "converter.signal", "converter.cut_output",
