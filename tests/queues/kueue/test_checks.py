@@ -12,6 +12,7 @@ from dnm.checks.findings import CheckResult, Finding
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.config import NamespacePolicy
 from dnm.model.errors import KubeError, QueueError
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.plan import Snapshot
@@ -221,6 +222,15 @@ def test_role_grants_exactly_the_permissions_of_a_run(sandbox: Sandbox) -> None:
     }
     asked = checks.permissions(a_kueue_config(sandbox))
     assert {(item.verb, item.resource, item.name) for item in asked} == granted
+
+
+def test_cohort_that_only_a_local_queue_names_needs_no_right_for_all_cohorts(
+    sandbox: Sandbox,
+) -> None:
+    """The role names each Cohort that dnm may write."""
+    policy = NamespacePolicy(name="dev", queue="dev", node_types=("a",), queue_system="kueue")
+    asked = checks.permissions(a_kueue_config(sandbox, namespaces={"dev": policy}))
+    assert "patch" not in {item.verb for item in asked}
 
 
 def lend(sandbox: Sandbox) -> None:

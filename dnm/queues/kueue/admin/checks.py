@@ -46,11 +46,13 @@ def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns the permissions to list objects of Kueue and to create and write Cohorts."""
     group = "kueue.x-k8s.io"
     kinds = ("clusterqueues", "cohorts", "resourceflavors", "localqueues", "workloads")
-    # Without a queue map only the LocalQueues name the ClusterQueue, and so the Cohort.
+    # Without a queue map only the LocalQueues name the ClusterQueue, and so the Cohort. The dry run
+    # of `check_limits` then shows whether it can be written.
     names = sorted(
-        COHORT_PREFIX + queue if queue != name else ""
+        COHORT_PREFIX + queue
         for name in config.namespaces_with("kueue")
         for queue in [config.namespaces[name].queue]
+        if queue != name
     )
     blind, fixed = "no queue can be read", "no limit changes, so no node is lent"
     return (
