@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ _CONFLICTS = (
     f"cannot write the Cohorts: other clients changed them {_TRIES} times in a row. The next run "
     "tries again"
 )
+_LATER = "cannot write all Cohorts: others take too long. The next run tries again"
 
 
 def exclude_earlier_writes(
@@ -63,10 +64,12 @@ def write_cohorts(
                 continue  # the next try reads it again
             except KubeError as error:
                 failed[item.path] = error
-            if failed and time.monotonic() > give_up:
+            if item.path in failed and time.monotonic() > give_up:
                 break
         edit = edits.plan_cohorts(read(_has_parent(first)), wants)
-    return _outcome(first, edit, failed, changed)
+    usual = _LATER if failed and time.monotonic() > give_up else _CONFLICTS
+    errors = {path: str(failed.get(path, usual)) for path in changed}
+    return _outcome(first, edit, failed, errors)
 
 
 def _empty_cohort(name: str) -> dict[str, object]:
@@ -106,14 +109,14 @@ def _outcome(
     first: edits.KueueEdit,
     edit: edits.KueueEdit,
     failed: Mapping[str, KubeError],
-    unwritten: Collection[str],
+    unwritten: Mapping[str, str],
 ) -> QueueOutcome:
     written = [item for item in first.planned if item.is_changed and item.path not in unwritten]
     return QueueOutcome(
         edit=replace(edit, changes=tuple(change for item in written for change in item.changes)),
         is_written=bool(written),
         is_confirmed=all(item.is_in_force for item in edit.planned) if written else None,
-        failed={path: str(failed.get(path, _CONFLICTS)) for path in unwritten},
+        failed=unwritten,
         notes=tuple(
             f"a write took effect although its answer was lost: {error}"
             for path, error in failed.items()

@@ -4,6 +4,7 @@ of the nodes that serve the namespace, and at least what its pods use."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -117,20 +118,25 @@ def _used(quota: ResourceQuota, key: str, wants: QueueWants) -> int:
     return max(amount_of(key, quota.used.get(key, "0")), floors.get(resource_of(key), 0))
 
 
+Ledgers: TypeAlias = Mapping[str, QuotaLedger | None]
+"""The ledger of each quota by its namespace and name. None: no run has recorded this ledger, since
+it asked an administrator a question. The name of a namespace with None: its quotas were unread."""
+
+
 class _Record(Value):
-    resource_quotas: Mapping[str, QuotaLedger]
+    resource_quotas: Ledgers
 
 
-def decode_record(text: str | None) -> Mapping[str, QuotaLedger] | None:
-    """Returns the ledger of each quota by its namespace and name, from dnm's registry. Returns None
-    if no run with this queue system has recorded a ledger."""
+def decode_record(text: str | None) -> Ledgers | None:
+    """Returns the ledgers from dnm's registry. Returns None if no run with this queue system has
+    recorded a ledger."""
     try:
         return msgspec.json.decode(text or "", type=_Record).resource_quotas
     except msgspec.MsgspecError:
         return {} if text == "" else None
 
 
-def encode_record(ledgers: Mapping[str, QuotaLedger]) -> str:
+def encode_record(ledgers: Ledgers) -> str:
     record = _Record(resource_quotas=ledgers)
     return msgspec.json.encode(record, order="sorted").decode()
 
@@ -194,21 +200,28 @@ def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -
     """Returns the change of all quotas. If it is unclear whether the limits of a quota contain the
     lent nodes, that quota stays unchanged, and only its namespace is blocked."""
     records = decode_record(wants.remembered)
-    noted, planned, blocked = dict(records or {}), [], {}
+    noted: dict[str, QuotaLedger | None] = dict(records or {})
+    planned, blocked = [], {}
+    if records is None:
+        noted = dict.fromkeys(facts.unread_queues)
+    unrecorded = {name for name in noted if name not in facts.unread_queues and "/" not in name}
     for quota in facts.quotas:
-        recorded = None if records is None else noted.get(quota.place, QuotaLedger())
+        is_unrecorded = records is None or quota.namespace in unrecorded
+        recorded = noted.get(quota.place, None if is_unrecorded else QuotaLedger())
         try:
             item = plan_quota(quota, recorded, wants)
             noted[quota.place] = item.ledger
         except QueueError as error:
             item, blocked[quota.namespace] = current_quota(quota), str(error)
+            if recorded is None:  # the next run asks again
+                noted[quota.place] = None
         planned.append(item)
     news = tuple(item.news for item in planned if item.news)
     held = {item.quota.namespace: "; ".join(item.held) for item in planned if item.held}
     return QuotaEdit(
         text=show(planned),
         ledger="",
-        noted=encode_record(noted),
+        noted=encode_record({key: noted[key] for key in noted if key not in unrecorded}),
         is_changed=any(item.is_changed for item in planned) or bool(facts.waiting),
         changes=tuple(change for item in planned for change in item.changes),
         notes=tuple(item.note for item in news),

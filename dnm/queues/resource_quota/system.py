@@ -165,21 +165,24 @@ class ResourceQuotas:
                 except KubeError as error:
                     failed[item.quota.place] = error
                 done[item.quota.place] = item
-                if failed and time.monotonic() > give_up:
+                if item.quota.place in failed and time.monotonic() > give_up:
                     break
             noted = edits.noted_without(edit, wants.remembered, failed)
             wants = replace(wants, remembered=noted)
         notes = _annotate_workloads(config, kube, before_write)
-        for place in failed.keys() - changed.keys():
-            notes += (f"the write took effect although its answer was lost: {failed[place]}",)
-        written = [item for place, item in done.items() if place not in changed]
-        changes = tuple(change for item in written for change in item.changes)
-        noted = edits.noted_without(edit, wants.remembered, changed)
-        unwritten = {
-            item.quota.namespace: str(failed.get(place, _CONFLICTS))
-            for place, item in changed.items()
-        }
         unread = {name: item.error for name, item in facts.unread_queues.items()}
+        unknown = [place for place in failed if place.partition("/")[0] in unread]
+        for place in failed.keys() - changed.keys() - set(unknown):
+            notes += (f"the write took effect although its answer was lost: {failed[place]}",)
+        written = [
+            item for place, item in done.items() if place not in changed and place not in unknown
+        ]
+        changes = tuple(change for item in written for change in item.changes)
+        noted = edits.noted_without(edit, wants.remembered, [*changed, *unknown])
+        usual = _LATER if failed and time.monotonic() > give_up else _CONFLICTS
+        unwritten = {
+            item.quota.namespace: str(failed.get(place, usual)) for place, item in changed.items()
+        }
         return QueueOutcome(
             edit=replace(edit, changes=changes, noted=noted),
             is_written=bool(written),
@@ -192,6 +195,7 @@ _CONFLICTS = (
     f"cannot write the ResourceQuotas: other clients changed them {_TRIES} times in a row. The "
     "next run tries again"
 )
+_LATER = "cannot write all ResourceQuotas: others take too long. The next run tries again"
 
 
 def _patch(

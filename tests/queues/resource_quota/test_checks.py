@@ -73,6 +73,14 @@ def test_check_reports_quotas_that_nodes_do_not_raise(
     assert any(expected in text for text in problems) if expected else not problems, shown
 
 
+def test_check_reports_an_unreadable_quota_as_unreadable(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.fault("status", path="resourcequotas", methods=("GET",), code=503)
+    shown = findings(sandbox, tmp_path, {}, None)
+    problems = [finding.text for finding in shown if finding.result is not CheckResult.OK]
+    assert any("503" in text for text in problems), shown
+    assert not any("has no ResourceQuota" in text for text in problems)
+
+
 def test_reported_use_counts_each_pod_once() -> None:
     """The quota counts 10 pods; dnm sees 4 that run, 3 in a group, and 3 refused ones more."""
     shape = PodShape(request={"cpu": 1000})

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueWants
 from dnm.model.quota import ResourceQuota, amount_of, resource_of, text_of
-from dnm.queues.resource_quota.edit import PlannedQuota, plan_quota
+from dnm.model.value import Unreadable
+from dnm.queues.resource_quota.edit import PlannedQuota, plan_edit, plan_quota
 from dnm.queues.resource_quota.ledger import ANSWER, LEDGER, QuotaLedger, ledger_of
 from dnm.queues.resource_quota.objects import QuotaFacts
 from dnm.queues.resource_quota.system import QuotaQueues
@@ -360,3 +361,25 @@ def test_unclear_quota_blocks_only_its_namespace() -> None:
     assert edit.limits["dev"].max["cpu"] == 80_000
     objections = [queues.growth_objection(wanted, name, [NODE]) for name in ("dev", "lab")]
     assert [bool(item) for item in objections] == [True, False]
+
+
+def test_question_is_asked_until_it_is_answered() -> None:
+    wanted = QueueWants(instance_id="prod", nodes={"dev": {"a1": NODE}}, remembered=None)
+    other = replace(quota(), namespace="lab")
+    for quotas in ((quota(), other), (other,), (quota(), other), (quota(), other)):
+        facts = QuotaFacts(quotas=quotas)
+        if len(quotas) == 1:
+            why = Unreadable(subject="the ResourceQuotas of dev", error="503")
+            facts = replace(facts, unread_queues={"dev": why})
+        edit = plan_edit(facts, {"dev", "lab"}, wanted)
+        assert ("dev" in edit.refused or "dev" in facts.unread_queues) and not edit.changes
+        wanted = replace(wanted, remembered=edit.noted)
+
+
+def test_quota_that_the_first_run_could_not_read_has_no_recorded_ledger() -> None:
+    wanted = QueueWants(instance_id="prod", nodes={"dev": {"a1": NODE}}, remembered=None)
+    why = Unreadable(subject="the ResourceQuotas of dev", error="503")
+    for _ in range(2):
+        edit = plan_edit(QuotaFacts(unread_queues={"dev": why}), {"dev"}, wanted)
+        wanted = replace(wanted, remembered=edit.noted)
+    assert "dev" in plan_edit(QuotaFacts(quotas=(quota(),)), {"dev"}, wanted).refused

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.errors import KubeConflict
+from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.queue_edit import QueueOutcome, QueueWants
 from dnm.model.workload import WOKEN
 from dnm.queues.resource_quota.system import ResourceQuotas
@@ -157,3 +157,40 @@ def test_workloads_are_read_once_while_a_quota_is_not_ready(waiting_courses: Cou
     waiting_courses.sandbox.requests.clear()
     waiting_courses.write()
     assert len(waiting_courses.sandbox.requests.lists("statefulsets")) == len(NAMES)
+
+
+def test_refused_write_with_an_unreadable_result_is_no_change(courses: Courses) -> None:
+    courses.allow({"biology": courses.ALL, "chemistry": courses.ALL})
+    kube = Unseen(KubeClient.connect(courses.config), "art")
+    outcome = courses.write(kube)
+    assert {change.queue for change in outcome.edit.changes} == {"biology", "chemistry"}
+    assert [*outcome.failed] == ["art"] and not outcome.notes
+    assert "art/q" not in str(outcome.edit.noted)
+
+
+class Unseen(Conflicts):
+    """The client's objects; a quota is unreadable after the first attempt to write it."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        super().__init__(client, namespace, 0)
+        self._is_gone = False
+
+    def read_quotas(self, namespace: str) -> Any:
+        if namespace == self._namespace and self._is_gone:
+            raise KubeError("can't list ResourceQuotas")
+        return self._objects.read_quotas(namespace)
+
+    def patch_object(self, kind: str, namespace: str, name: str, patch: Any) -> None:
+        self._is_gone |= namespace == self._namespace
+        super().patch_object(kind, namespace, name, patch)
+
+
+def test_quota_that_was_not_tried_is_no_conflict(
+    courses: Courses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnm.queues.resource_quota.system._LONGEST_FAILURE", -1.0)
+    monkeypatch.setattr("dnm.queues.resource_quota.system._TRIES", 1)
+    courses.allow({"biology": courses.ALL, "chemistry": courses.ALL})
+    failed = courses.write().failed
+    assert [*failed] == list(NAMES) and "403" in failed["art"]
+    assert "take too long" in failed["biology"] and "take too long" in failed["chemistry"]

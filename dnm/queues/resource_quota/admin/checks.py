@@ -21,6 +21,7 @@ PROPERTIES = QueueProperties(
 )
 _UNREAD = "no limit can be read, and nothing is lent or returned"
 _UNWRITTEN = "no limit can be changed, so lent nodes add nothing to it"
+_ROLE = "give dnm the role of etc/rbac-resource-quota.yaml in each namespace"
 _ASLEEP = "refused pods of this kind wait for the next try of their controller, up to 1,000 seconds"
 _KINDS = (("replicasets", "apps"), ("statefulsets", "apps"), ("jobs", "batch"))
 
@@ -63,12 +64,14 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
     if facts.unread or not isinstance(facts, QuotaFacts):
         yield wrong(
             facts.unread.error if facts.unread else "the ResourceQuotas were not read",
-            "give dnm the role of etc/rbac-resource-quota.yaml in each namespace",
+            _ROLE,
         )
         return
     for name in sorted(config.namespaces_with("resource_quota")):
         quotas = [quota for quota in facts.quotas if quota.namespace == name]
-        if not quotas:
+        if unread := facts.unread_queues.get(name):
+            yield wrong(unread.error, _ROLE)
+        elif not quotas:
             yield wrong(
                 f"namespace {name} has no ResourceQuota that nodes raise",
                 f"create one with requests.cpu and requests.memory, or write queue_system = none "
