@@ -163,8 +163,9 @@ def test_reopened_node_is_drained_before_its_reset(site: SlurmSite) -> None:
 
 
 def bound_pod(name: str) -> dict[str, object]:
-    """Returns a controller's pod, which is replaced elsewhere after an eviction."""
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u"}
+    """Returns a controller's pod, which is replaced elsewhere after an eviction. The sandbox
+    plays no StatefulSets, so it does not collect the pod as an orphan."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "u"}
     metadata = {"name": name, "namespace": "dev", "labels": {"app": name},
                 "ownerReferences": [{**owner, "controller": True}]}  # fmt: skip
     spec = {"nodeName": "a001", "containers": [{"name": "c", "image": "i"}]}
