@@ -125,8 +125,8 @@ def judge_fenced(
     them or their queue would need, or take, another node like them; else REVERT.
 
     `fenced` are in NodeSupply.leaving, and the limits no longer count them. They are still lent, so
-    a node that is kept needs no free capacity under a cap."""
-    budget = budget.changed(map(pool_of, fenced.values()), 1)
+    a kept one needs no free capacity under a cap, and takes no node that completes a Workload."""
+    budget = budget.changed(map(pool_of, fenced.values()), 1) if demand.workloads else budget
     sizing = size_queues(config, count_young_pods(demand), queues, node_supply, budget)
     wanted, granted = sizing.wanted(), sizing.granted()
     wanted = {p: max(wanted.get(p, 0), granted.get(p, 0)) for p in {**wanted, **granted}}

@@ -204,3 +204,14 @@ def test_changed_choice_is_no_changed_demand() -> None:
         for count in range(9)
     }
     assert len(fingerprints) == 1
+
+
+def test_fenced_node_of_another_type_is_judged_within_the_budget_without_workloads() -> None:
+    """Pods that are admitted one by one ask for the first type, whatever the budget of others."""
+    conf = config(namespaces={"dev": policy("dev", DEV, "g", "a"), "gpu": policy("gpu", GPU, "g")})
+    facts = demand(pods(1, SMALL), conf, tree())
+    entries = {"a000": entry("a000")}
+    supply = node_supply([lent("a000")], entries, leaving=["a000"])
+    left = budget(batch={"a": 0, "g": 0})
+    verdicts = judge_fenced(conf, facts, tree(), supply, entries, left)
+    assert verdicts["a000"].verdict is Verdict.REVERT
