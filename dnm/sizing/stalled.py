@@ -22,15 +22,15 @@ def find_stalled(
     idle time. `bounds`: queue -> since when its candidates have been idle.
 
     A queue is skipped if a node joined it more recently, or is about to: then its pods may only
-    just have got what they needed."""
+    just have got what they needed. It is also skipped while its first Workload lacks nodes."""
     stalled: dict[str, dict[str, StalledPods]] = {}
     fits = base.fits()
     for queue, bound in sorted(bounds.items()):
-        is_settled = not (
+        if (
             any(node.since > bound for node in node_supply.lent.values() if node.queue == queue)
             or any(incoming.queue == queue for incoming in node_supply.incoming)
-        )
-        if not is_settled:
+            or base.of(queue).first_lacks
+        ):
             continue
         of_queue = stalled[queue] = {}
         needs = base.of(queue).wanted or base.of(queue).granted

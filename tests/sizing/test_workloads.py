@@ -14,7 +14,7 @@ from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.queue_sizing import Sizing
-from dnm.sizing.releases import judge_fenced
+from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues
 from tests.scenes import (
     DEV,
@@ -215,3 +215,20 @@ def test_fenced_node_of_another_type_is_judged_within_the_budget_without_workloa
     left = budget(batch={"a": 0, "g": 0})
     verdicts = judge_fenced(conf, facts, tree(), supply, entries, left)
     assert verdicts["a000"].verdict is Verdict.REVERT
+
+
+@pytest.mark.parametrize(("available", "kept"), [(1, 0), (2, 3)])
+def test_idle_nodes_wait_for_the_rest_of_their_workload(available: int, kept: int) -> None:
+    """A cooldown or back-off can delay the rest for longer than the idle time. If Kueue's pods were
+    recorded as stalled then, the Workload would request nothing until it changed."""
+    refused = refused_by((Job(75),), is_strict=False)
+    names = ["a000", "a001", "a002"]
+    quota = {name: amount * 3 for name, amount in size(128, 256).items()}
+    conf, limits = config(), tree(dev=quota)
+    facts = demand((), conf, limits, refused=refused)
+    together = msgspec.structs.replace(facts, workloads=refused)
+    supply = node_supply(map(lent, names), {name: entry(name) for name in names})
+    asked = Candidates(names=tuple(names), at_most=3, budget=budget(batch={"a": available}))
+    releases = choose_releases(conf, together, limits, supply, asked)
+    assert len(releases.go) == 3 - kept
+    assert releases.stalled == {}
