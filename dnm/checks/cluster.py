@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
+
+import msgspec
 
 from dnm.checks.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
 from dnm.checks.permissions import permissions
@@ -24,7 +26,7 @@ from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.batch import BatchNode
-from dnm.model.cluster import QueueLimits
+from dnm.model.cluster import QueueFacts, QueueLimits
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, KubeError, QueueError
 from dnm.model.lease import LEASE_NAMESPACE, Lease
@@ -81,8 +83,8 @@ def check_cluster(
         yield from check_lease(config, registry, kube)
     for system in checks:
         yield from system.check_queues(config, snapshot)
-    if (limits := _limits(config, snapshot)) is not None:
-        yield from check_pods(config, limits, snapshot, checks)
+    if readable := _readable_limits(config, snapshot):
+        yield from check_pods(*readable, snapshot)
     if isinstance(snapshot.nodes, tuple):
         yield from check_nodes(config, snapshot.nodes)
         by_name = {node.name: node for node in snapshot.nodes}
@@ -103,14 +105,20 @@ def check_queue_systems(config: Config, registry: Registry) -> Iterator[Finding]
         yield fine(f"{', '.join(namespaces)}: queue_system = {name}, {sentence}")
 
 
-def _limits(config: Config, snapshot: Snapshot) -> Mapping[str, QueueLimits] | None:
-    """Returns the limits of queues, or None if they are unreadable: `check_limits` reports that."""
-    if snapshot.queue_facts.unread:
+def _readable_limits(
+    config: Config, snapshot: Snapshot
+) -> tuple[Config, Mapping[str, QueueLimits]] | None:
+    """Returns the configuration and the limits of its queues. If limits are unreadable, which
+    `check_limits` reports, both have only the namespaces without limits. None: there are none."""
+    if not snapshot.queue_facts.unread:
+        with suppress(QueueError):
+            return config, system_of(config).read_queues(config, snapshot.queue_facts).limits
+    unlimited = config.namespaces_with("none")
+    if not unlimited:
         return None
-    try:
-        return system_of(config).read_queues(config, snapshot.queue_facts).limits
-    except QueueError:
-        return None
+    policies = {name: config.namespaces[name] for name in unlimited}
+    config = msgspec.structs.replace(config, namespaces=policies)
+    return config, system_of(config).read_queues(config, QueueFacts()).limits
 
 
 def _batch_rows(

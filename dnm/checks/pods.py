@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
-from dnm.checks.queue_checks import QueueChecks
+from dnm.checks.queue_checks import checks_of
 from dnm.demand.constraints import NodeTraits, tolerates
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.pod_waits import with_devices
@@ -61,7 +61,6 @@ def check_pods(
     config: Config,
     limits: Mapping[str, QueueLimits],
     snapshot: Snapshot,
-    checks: Sequence[QueueChecks],
 ) -> Iterator[Finding]:
     """Reports pending pods that would fit no node type, and what queue systems report about
     demand."""
@@ -84,7 +83,7 @@ def check_pods(
         return _own_demand(counted_by, limits, snapshot, pods)
 
     yield from _check_fit(config, limits, count(config), nodes)
-    for system in checks:
+    for system in checks_of(config):
         yield from system.check_demand(config, snapshot, pods, count)
 
 

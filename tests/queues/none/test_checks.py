@@ -147,6 +147,35 @@ def test_missing_namespace_of_the_lease_is_named_with_the_next_step(
     assert "create it: kubectl create namespace dnm" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(WORKSHOP_QUEUES, id="readable"),
+        pytest.param("partitions: 7\n", id="invalid"),
+        pytest.param("", id="empty"),
+    ],
+)
+def test_pods_without_a_queue_system_are_checked_beside_unreadable_limits(
+    sandbox: Sandbox, tmp_path: Path, document: str
+) -> None:
+    """Once, the trouble of YuniKorn's limits hid the pods of all namespaces."""
+    build_site(sandbox, 3, "none")
+    sandbox.set_queues(document)
+    site = Site(
+        sandbox, tmp_path / "site", monitored_namespaces="dev, notebook",
+        sections=f"[node_type:a]\n{LABELS}{TAINTS}\n[namespace:notebook]\nqueue_system = none\n",
+    )  # fmt: skip
+    sandbox.add_pods(1, "notebook", cpu="4", memory="16G")
+    sandbox.tick(60)
+    shown = list(find_everything(site.path, dict(os.environ)))
+    is_unreadable = any(
+        item.check == "queue document" and item.result is CheckResult.FAILED for item in shown
+    )
+    assert is_unreadable is (document != WORKSHOP_QUEUES)
+    pods = [item.text for item in shown if "pending pod of notebook" in item.text]
+    assert len(pods) == 1 and "does not tolerate the taint" in pods[0]
+
+
 def test_commands_of_the_queue_document_name_the_queue_system(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
