@@ -100,8 +100,8 @@ class DocumentResets(Value):
     def sentence(self) -> str:
         """Returns a sentence that reports the resets, with the next step."""
         return (
-            f"the queue document was reset by {self.manager} {self.count} times since "
-            f"{self.since:%Y-%m-%d %H:%M} UTC; exclude limits from its manifest (docs/queues.md)"
+            f"the limits were reset by {self.manager} {self.count} times since "
+            f"{self.since:%Y-%m-%d %H:%M} UTC; exclude them from the manifest (docs/kubernetes.md)"
         )
 
     def is_repeated(self, now: datetime) -> bool:

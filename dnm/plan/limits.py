@@ -101,8 +101,8 @@ def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Object
         return limits.objection  # the queues are missing because the document is
     if queue not in limits.limits:
         close = difflib.get_close_matches(queue, limits.limits, n=1)
-        hint = f", did you mean {close[0]}?" if close else "; `dnm queues show` lists all queues"
-        detail = f"the queue document has no queue {queue}{hint}"
+        hint = f", did you mean {close[0]}?" if close else ""
+        detail = f"the queue system has no queue {queue}{hint}"
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail=detail)
     if unread := inputs.unreadable_namespaces(queue):
         detail = f"namespace {', '.join(unread)}"

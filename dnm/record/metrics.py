@@ -330,7 +330,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
      "1 while the registry is a new one after a loss that no administrator has confirmed.",
      lambda facts: _single(bool(facts.registry.pause and facts.registry.pause.is_after_loss))),
     ("dnm_queue_document_resets", GAUGE,
-     "Repeated resets of the queue document by another client.", _resets),
+     "Repeated resets of the limits by another client.", _resets),
     ("dnm_history_unwritten_lines", GAUGE, "Lines that are not written to the history yet.",
      lambda facts: _single(len(facts.registry.memory.unwritten))),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from dnm.cli.look.explain import names_like
 from dnm.cli.terminal.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.site import build_site
 from dnm.model.observed import Backoff
 from dnm.model.orders import Pause
 from dnm.model.reason import Reason
@@ -137,6 +138,16 @@ def test_explain_suggests_names_for_an_unknown_object(scene: Scene, name: str) -
     assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
     assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
     assert (f"Other names: {QUEUE}" in done.stderr) is (name == QUEUE[:-1]), "nearly right"
+
+
+def test_explain_names_a_namespace_that_is_also_a_queue_once(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    build_site(sandbox, 3, "none")
+    site = Site(sandbox, tmp_path / "site", queue_system="none")
+    done = site.command("explain", "dve")
+    assert done.returncode == 2 and "Other names: dev. Write" in done.stderr
+    assert "queue document" not in done.stderr
 
 
 def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:

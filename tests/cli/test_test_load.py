@@ -69,7 +69,7 @@ def test_manifest_names_no_scheduler_without_a_queue_system(
     assert set(template["metadata"]["labels"]) == {LABEL, INSTANCE_LABEL}
     assert template["metadata"]["annotations"] == {}
     assert "schedulerName" not in template["spec"] and template["spec"]["tolerations"]
-    with pytest.raises(ConfigError, match="dev has no queue system; leave it out"):
+    with pytest.raises(ConfigError, match="dev is its only queue; leave it out"):
         make_manifest(site.config, Load(namespace="dev", queue="root.x"))
 
 

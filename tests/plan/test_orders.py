@@ -155,7 +155,7 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
                      id="not-known"),
         pytest.param(ordered(namespace="gone"), "no namespace gone", False, id="namespace-gone"),
         pytest.param(ordered().configured(namespaces={"dev": a_policy(queue="root.nope")}),
-                     "the queue document has no queue root.nope", False, id="queue-gone"),
+                     "the queue system has no queue root.nope", False, id="queue-gone"),
     ],
 )  # fmt: skip
 def test_force_overrides_restrictions_and_never_caps(

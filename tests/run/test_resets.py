@@ -40,8 +40,8 @@ def test_document_reset_in_each_run_is_reported_once_with_a_count(
     assert resets is not None and resets.count == 12
     assert [bool(lines) for lines in logged] == [True] * 3 + [False] * 6 + [True] + [False] * 2
     (third,), (tenth,) = logged[2], logged[9]
-    assert f"was reset by {resets.manager} 3 times since" in third
-    assert "10 times" in tenth and "exclude limits from its manifest" in tenth
+    assert f"were reset by {resets.manager} 3 times since" in third
+    assert "10 times" in tenth and "exclude them from the manifest" in tenth
     assert warn_of_quiet(site.config, site.registry, site.now()) == [resets.sentence]
     assert "12 times since" in resets.sentence
     result = list(check_last_run(site.config, site.registry, site.now()))

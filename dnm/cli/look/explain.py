@@ -140,8 +140,9 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
         explanation = finders[item](decided, plan, bare)
         if explanation is not None:
             return {"kind": item, "object": bare, **explanation}
-    names = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
-             *decided.inputs.config.namespaces]  # fmt: skip
+    config = decided.inputs.config
+    monitored = dict.fromkeys([*config.queues, *config.namespaces])  # one name may be both
+    names = [*(verdict.node for verdict in plan.nodes), *monitored]
     raise QuestionError(
         f"{name!r} was not found: it is not a node, monitored queue or namespace, event, order or "
         f"pod. Other names: {', '.join(names_like(bare, names))}. Write a pod as NAMESPACE/POD or "

@@ -334,7 +334,7 @@ def find_queue(config: Config, load: Load) -> str:
             values.namespace(load.name)  # also a label value, so RFC 1123's stricter form
         option = "--queue"
         if load.queue and load.namespace in config.namespace_queues:
-            raise ValueError(f"{load.queue}: {load.namespace} has no queue system; leave it out")
+            raise ValueError(f"{load.queue}: {load.namespace} is its only queue; leave it out")
         queue = values.queue_path(load.queue) if load.queue else policy.queue if policy else ""
     except ValueError as error:
         raise ConfigError(f"test load: {option} {error}") from error

@@ -10,6 +10,7 @@ import msgspec
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
+from dnm.model.printable import count_of
 from dnm.model.quantity import INT64_MAX
 from dnm.model.queue_edit import LimitChange, LimitNews, QueueEdit, QueueNumbers, QueueWants
 from dnm.model.quota import (
@@ -95,7 +96,7 @@ def plan_quota(
             held.append(f"{key} stays at {stays} instead of {instead}: it is in use")
         if amount != current:
             hard[key] = base if amount == amount_of(key, base) else text_of(key, amount)
-            why = content.note or f"{len(own)} nodes serve"
+            why = content.note or f"{count_of(len(own), 'node')} lent"
             changes.append(LimitChange(queue=quota.namespace, kind=quota.name, resource=key,
                                        before=text, after=hard[key], why=why))  # fmt: skip
     limits = {key: (content.baselines[key], hard[key]) for key in sorted(hard)}

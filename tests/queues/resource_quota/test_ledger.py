@@ -82,6 +82,7 @@ def test_question_shortens_a_long_answer() -> None:
 
 def test_limit_grows_by_the_node_and_shrinks_to_the_same_text() -> None:
     assert FIRST.hard == {"requests.cpu": "144", "requests.memory": "576Gi"}
+    assert {change.why for change in FIRST.changes} == {"1 node lent"}
     back = plan_quota(LENT, LEDGER_2, wants())
     assert written(back) == quota()
     assert back.ledger.is_empty
