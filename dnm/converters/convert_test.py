@@ -43,7 +43,7 @@ Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's report
 
 
 class Rest(Value, frozen=True):
-    """A thing that is left, with the hook to clear it, or one that may be left, without a hook."""
+    """What a test conversion left, and the hook that removes it; empty: perhaps nothing is left."""
 
     thing: str
     text: str

@@ -55,8 +55,8 @@ class Demand(Value):
     """The demand of all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
     apply. `kinds`: the pods of each monitored queue, including queues below it, if they are
-    recorded (`demand_days`). `mark`: a function from the used and requested amount to the least
-    limit (None: the amount itself). `workloads`: pods in `groups` that are admitted together."""
+    recorded (`demand_days`). `mark`: computes the lowest limit that holds an amount of used and
+    requested resources (None: the amount). `workloads`: pods of `groups` admitted together."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]

@@ -223,7 +223,7 @@ def situations_of(case: Case) -> set[At]:
 
 
 def _has_other_verdict(case: Case) -> bool:
-    """Checks whether the node waits for a fact, or an administrator has cordoned it."""
+    """Returns whether a fact about the node is missing, or an administrator has cordoned it."""
     seen = case.seen.verdict
     return seen.verdict is Verdict.WAIT or seen.reason is Reason.HELD_BY_ADMIN
 

@@ -66,9 +66,9 @@ class Facts(Value):
         return is_away and row is not None and row.is_drained
 
     def is_reserved(self, name: str) -> bool:
-        """Checks whether the node has a reservation that may be its converter's, since some
-        converters only warn if they cannot drain a node. If the converter reports claims, but none
-        on this node, the reservation is for an event or has another owner."""
+        """Returns whether the node has a reservation that may be its converter's. Such a node is
+        taken even if it is not drained, since some converters only warn if a drain fails. If the
+        converter reports claims, but none on this node, the reservation is not its own."""
         row = self.row(name)
         if row is None or (row.reports_claim and row.claim is None):
             return False

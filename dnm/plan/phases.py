@@ -252,7 +252,7 @@ def _is_foreign(config: Config, entry: LentNode, node: Node, facts: Facts) -> bo
 
 
 def _by_rule(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Advances a node in a phase that a rule adds. The rule is on while such nodes exist."""
+    """Lets the rule that added a node's phase advance the node; the rule is on while it has any."""
     rules = _rules(config, name, entry, facts)
     advance = next(rule.phases[entry.phase] for rule in rules if entry.phase in rule.phases)
     return advance(config, name, entry, facts)

@@ -172,7 +172,7 @@ def _event_problems(config: Config) -> Iterator[str]:
 
 
 def _with_rules(decided: Decided, recorded: Registry) -> Additions:
-    """Returns what the rules add to the plan after all decisions."""
+    """Returns the actions and notes that the rules add to the plan after all decisions."""
     inputs, after = decided.inputs, decided.conversions.registry
     actions: list[Action] = []
     notes: list[str] = []

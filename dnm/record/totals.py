@@ -51,7 +51,7 @@ def serves_since(lent: Lent, entry: LentNode) -> datetime:
 def _count(
     memory: Memory, before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Totals:
-    """Returns the updated totals. `memory` has the nodes of both `before` and `after`."""
+    """Returns the totals after a run that changed the registry; `memory` has all its nodes."""
     totals = memory.totals
     for line in lines:
         totals = _counted(totals, memory, line)

@@ -164,7 +164,7 @@ def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: obj
 
 
 def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
-    """Returns the line of a new node, lent for a request or recorded again because of its mark."""
+    """Returns the history line of a new node: lent for a request, or found again by its mark."""
     fields: dict[str, object] = {"after": Phase.JOINING.value}
     if name in cause.adopted:
         return _of_node(cause, "adopted", name, entry, **fields)

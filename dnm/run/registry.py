@@ -54,7 +54,7 @@ def opened_state(config: Config) -> Iterator[State]:
 
 
 def file_state(config: Config) -> FileState:
-    """Returns the registry file on this host without its Lease, for commands that only read."""
+    """Returns the registry file on this host, for commands that only read: they need no Lease."""
     return FileState(config)
 
 

@@ -156,7 +156,7 @@ _MOST_KINDS = 3  # kinds of pods that no node helps, one pod of each is named
 def _verdict(
     demand: Demand, sizing: QueueSizing, needs: tuple[Verdict, ReasonText, str] | None
 ) -> QueueVerdict:
-    """Returns the verdict on a queue; `needs`: verdict, reason and detail if it needs nodes."""
+    """Returns the verdict on a queue. `needs` has verdict, reason and detail if it needs nodes."""
     verdict, reason, detail = needs or _reason_for_none(demand, sizing)
     pods = [*_unschedulable(sizing), *_left_out(demand, sizing.queue)]
     return QueueVerdict(

@@ -30,7 +30,8 @@ Size = Callable[[Demand], Sizing]
 
 
 class _Workload(Value):
-    """A Workload. `pods`: pairs of a group of pending pods (by fingerprint) and its pods there."""
+    """A Workload of Kueue with pending pods. `pods`: pairs of a group of equal pending pods, by its
+    fingerprint, and the pods of this Workload in it."""
 
     key: str
     queue: str

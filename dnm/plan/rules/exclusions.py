@@ -111,8 +111,8 @@ def _by_configuration(config: Config, row: BatchNode) -> Iterator[str]:
 def judge_excluded(
     config: Config, before: Registry, nodes: Mapping[str, LentNode], facts: Facts
 ) -> Findings:
-    """Judges new nodes, and those that could not be judged before. The result has all `nodes`;
-    those that are excluded leave now, with an error or a note for each."""
+    """Decides which new nodes, and nodes that could not be judged before, are excluded. Returns all
+    `nodes`; excluded ones are fenced and will be returned, with an error or a note for each."""
     excluded = nodes_to_return(config, before, facts)
     after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():

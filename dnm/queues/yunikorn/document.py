@@ -125,7 +125,7 @@ def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
 
 
 def settled_edit(document: QueueDocument, wants: QueueWants) -> QueueEdit:
-    """Returns an edit that changes nothing, for a document without nodes of this instance."""
+    """Returns an edit that changes nothing; the document must have no nodes of this instance."""
     version, numbers = document.source.version, numbers_now(document, wants.instance_id)
     return unchanged_edit(document, noted=wants.remembered, planned_on=version, numbers=numbers)
 

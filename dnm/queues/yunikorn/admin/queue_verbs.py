@@ -59,7 +59,8 @@ def check(
 ) -> int:
     """Check whether dnm can edit queue documents; if not, print why (exit code 1).
 
-    YuniKorn validates the document too if yunikorn_url is set. Files need --config for this.
+    YuniKorn validates the document too if yunikorn_url is set. To let it validate a file, pass
+    --config.
     """
     if files:
         url = load_named_config(config_path).yunikorn_url if config_path else ""
