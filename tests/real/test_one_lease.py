@@ -79,7 +79,9 @@ def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int
 def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
+    east, west = sites = make_hosts(
+        make_site, HOSTS, registry="file", max_converted_nodes=2, breaker_strikes=1000
+    )
     rig.shell("kubectl delete lease --namespace dnm --ignore-not-found dnm-prod")
     east.dnm("hold", "a008")
     demand, codes = Demand(rig, [east], 2), Counter[tuple[str, int]]()
@@ -104,7 +106,9 @@ def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
 
 
 def test_two_hosts_with_a_shared_file_act_alternately(rig: Rig, make_site: MakeSite) -> None:
-    east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
+    east, west = sites = make_hosts(
+        make_site, HOSTS, registry="file", max_converted_nodes=2, breaker_strikes=1000
+    )
     rig.shell("kubectl delete lease --namespace dnm --ignore-not-found dnm-prod")
     edit_file(west.config, f"{west.directory}/state", f"{east.directory}/state")
     demand, codes = Demand(rig, sites, 2), Counter[tuple[str, int]]()
