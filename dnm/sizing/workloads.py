@@ -23,7 +23,9 @@ from dnm.model.verdict import Verdict
 from dnm.sizing.caps import describe_bounds
 from dnm.sizing.queue_sizing import QueueSizing, Sizing, count_by_type
 
-_MOST_TRIALS = 60  # sizings of one decision
+_MOST_TRIALS = 80  # sizings of one decision
+_MOST_FAILURES = 40  # of one queue, so that its Workloads leave trials to the other queues
+_MOST_ADMITTED_LATE = 10  # Workloads of one queue that have their nodes and wait for admission
 _UNTRIED = "more kinds of Workloads are before it than dnm tries in a run"
 
 Size = Callable[[Demand], Sizing]
@@ -139,10 +141,15 @@ class _Choice:
         )
 
     def count_first_lacks(self, queue: str) -> int:
-        """Returns how many nodes the first Workload of a queue lacks that can be completed."""
-        first = [item for item in self._workloads
-                 if item.queue == queue and item.key not in self._incomplete][:1]  # fmt: skip
-        return sum(self._size(self._least_of(first)).of(queue).granted.values()) if first else 0
+        """Returns how many nodes the first Workload of a queue lacks that can be completed and
+        lacks any; earlier ones have their nodes, and the queue system has yet to admit them."""
+        own = [item for item in self._workloads
+               if item.queue == queue and item.key not in self._incomplete]  # fmt: skip
+        for count in range(1, 1 + min(len(own), _MOST_ADMITTED_LATE)):
+            sizing = self._size(self._least_of(own[:count])).of(queue)
+            if lacks := sum(sizing.granted.values()):
+                return lacks
+        return 0
 
     def find_incomplete(self) -> list[_Workload]:
         """Returns the Workloads that cannot be completed. Workloads that are hopeless because of an
@@ -150,6 +157,7 @@ class _Choice:
         kept: list[_Workload] = []
         incomplete: list[_Workload] = []
         rest = list(self._workloads)
+        failures: Counter[str] = Counter()  # by queue
         while rest:
             count = self._count_completable(kept, rest)
             kept, rest = [*kept, *rest[:count]], rest[count:]
@@ -162,6 +170,11 @@ class _Choice:
                 self._explain(kept, failed)
                 incomplete += failed
                 rest = [item for item in rest if item not in failed]
+                failures[failed[0].queue] += 1
+            spent = [item for item in rest if failures[item.queue] >= _MOST_FAILURES]
+            self.texts |= dict.fromkeys((item.key for item in spent), _UNTRIED)
+            incomplete += spent
+            rest = [item for item in rest if item not in spent]
         self._incomplete = {item.key for item in incomplete}
         return incomplete
 

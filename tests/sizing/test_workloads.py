@@ -232,3 +232,17 @@ def test_idle_nodes_wait_for_the_rest_of_their_workload(available: int, kept: in
     releases = choose_releases(conf, together, limits, supply, asked)
     assert len(releases.go) == 3 - kept
     assert releases.stalled == {}
+
+
+def test_incomplete_workloads_of_a_queue_do_not_stop_queues_of_lower_priority() -> None:
+    namespaces = {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "a", priority=9)}
+    large = tuple(Job(300 - number, queue="gpu") for number in range(70))
+    sizing = sizing_of((*large, Job(16)), budget(batch={"a": 4}), namespaces=namespaces)
+    assert granted(sizing) == 1
+
+
+def test_lack_is_that_of_the_first_workload_that_lacks_a_node() -> None:
+    """The first Workload has its node, and Kueue has yet to admit it."""
+    sizing = sizing_of((Job(16), Job(64)), budget(batch={"a": 9}), existing=1)
+    assert granted(sizing) == 4
+    assert sizing.of(DEV).first_lacks == 4
