@@ -83,7 +83,6 @@ class RunRecord(Value):
     resets: DocumentResets | None = None  # of the queue document; None: never
     queue_systems: dict[str, str] = {}  # namespace with lent nodes -> the one they were lent with
     batch_nodes: dict[str, int] = {}  # of each type, if a cap is a share of them; as last read
-    unwritten: dict[str, str] = {}  # queue -> why its limits could not be written
 
     @property
     def has_succeeded(self) -> bool:

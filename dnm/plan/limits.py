@@ -61,10 +61,12 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     """Returns the current limits, and whether they can be changed: decisions depend on that."""
     if inputs.objection or inputs.queues is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
-    projected = inputs.queues.project(wants_of(inputs, registry, inputs.demand))
+    wants = wants_of(inputs, registry, inputs.demand)
+    projected = inputs.queues.project(wants)
     limits = projected.edit.limits
     if registry.nodes:
-        registry = record_used_quota(registry, _counted_nodes(inputs), inputs.demand, limits)
+        counted_nodes = _counted_nodes(inputs)
+        registry = record_used_quota(registry, counted_nodes, inputs.demand, limits)
     return CurrentLimits(
         registry=registry, limits=limits, projected=projected, edit=projected.edit,
         objection=inputs.queues.shrink_objection(projected),
@@ -103,15 +105,14 @@ def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Object
         detail = f"the queue system has no queue {queue}{hint}"
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail=detail)
     if unread := inputs.unreadable_namespaces(queue):
-        return Objection(reason=Reason.DEMAND_UNREADABLE, detail=f"namespace {', '.join(unread)}")
+        detail = f"namespace {', '.join(unread)}"
+        return Objection(reason=Reason.DEMAND_UNREADABLE, detail=detail)
     return None
 
 
 def lending_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
     """Returns why no node must be lent to a queue now, as far as its pods and limits decide."""
-    known = queue_objection(inputs, limits, queue) or limits_objection_to(inputs, limits, queue)
-    unwritten = inputs.registry.last_run.unwritten if limits.is_changed else {}
-    return known or limits_objection(unwritten.get(queue))
+    return queue_objection(inputs, limits, queue) or limits_objection_to(inputs, limits, queue)
 
 
 def limits_objection_to(

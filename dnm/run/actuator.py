@@ -136,14 +136,13 @@ class Actuator(Step):
             outcome = system_of(self.config).write(
                 self.config, self.kube, wants, planned, self._renew_before_edit
             )
-        except DnmError as error:
+        except DnmError:
             from dnm.run.unwritten import limited_queues
 
-            self.unwritten = dict.fromkeys(limited_queues(self), str(error))
+            self.unwritten = limited_queues(self)
             with suppress(RegistryError):  # only the error of the write is reported
                 self._note_ledger(wants.remembered)  # the document has no other ledger
             raise
-        self.unwritten = dict(outcome.failed)
         self._note_ledger(outcome.edit.noted)
         if outcome.is_written:
             is_repeated = self._is_repeated_reset(outcome.edit)
@@ -153,6 +152,7 @@ class Actuator(Step):
                 self.note_done("action=write-ledger")
         for note in outcome.notes:
             log.info("note=%r", note)
+        self.unwritten = set(outcome.failed)
         for queue, why in outcome.failed.items():
             self.fail(f"action=SetQueueLimits queue={queue} error={why!r}")
         if outcome.is_written:
@@ -169,9 +169,9 @@ class Actuator(Step):
         return True
 
     def _note_ledger(self, ledger: str | None) -> None:
-        """Records the ledger that the limits have now, and the queues with unwritten limits."""
-        last_run = replace(self.registry.last_run, ledger=ledger, unwritten=self.unwritten)
-        if last_run != self.registry.last_run:
+        """Records the ledger that the queue document has now, even if the plan had another one."""
+        if ledger != self.registry.last_run.ledger:
+            last_run = replace(self.registry.last_run, ledger=ledger)
             self.save(replace(self.registry, last_run=last_run))
 
     def _renew_before_edit(self) -> None:

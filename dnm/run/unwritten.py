@@ -28,7 +28,7 @@ def limited_queues(step: Step) -> set[str]:
 def is_skipped(step: Step, action: Action) -> bool:
     """Returns whether the run skips an action, since its queue has limits that could not be
     written. Logs that."""
-    queues = _queues_of(step, action) & step.unwritten.keys()
+    queues = _queues_of(step, action) & step.unwritten
     if queues:
         names = ", ".join(sorted(queues))
         word = type(action).__name__

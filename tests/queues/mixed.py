@@ -198,12 +198,9 @@ TROUBLES = {
 
 
 class MixedSite:
-    """A site with two namespaces: `dev` gets the trouble, and `notebook` must not notice it. `dev`:
-    its section. `most`: max_conversions_per_run."""
+    """A site with two namespaces: `dev` gets the trouble, and `notebook` must not notice it."""
 
-    def __init__(
-        self, sandbox: Sandbox, directory: Path, trouble: Trouble, dev: str = "", most: int = 20
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, directory: Path, trouble: Trouble) -> None:
         if "kueue" in (trouble.system, trouble.calm):
             with_apply(sandbox)
             sandbox.create(a_flavor("permanent"))
@@ -218,9 +215,8 @@ class MixedSite:
         self.calm = Half(sandbox, "notebook", trouble.calm)
         self.site = Site(
             sandbox, directory / "site", monitored_namespaces="dev, notebook",
-            queue_system=trouble.system, max_converted_nodes=20, max_conversions_per_run=most,
-            sections=NODE_TYPE + dev + self.calm.section,
-            **self._queue_map(directory, trouble.system),
+            queue_system=trouble.system, max_converted_nodes=20, max_conversions_per_run=20,
+            sections=NODE_TYPE + self.calm.section, **self._queue_map(directory, trouble.system),
         )  # fmt: skip
 
     @staticmethod

@@ -67,31 +67,6 @@ def test_trouble_of_a_queue_changes_no_other_queue(
     assert not pair[0].violations
 
 
-WRITES = {name: trouble for name, trouble in TROUBLES.items() if trouble.is_of_writes}
-
-
-@pytest.mark.parametrize("trouble", WRITES.values(), ids=WRITES)
-def test_queue_with_unwritten_limits_takes_no_conversion_of_a_run(
-    sandbox: Sandbox, tmp_path: Path, trouble: Trouble
-) -> None:
-    first = "\n[namespace:dev]\npriority = 10\n"
-    mixed = MixedSite(sandbox, tmp_path, trouble, dev=first, most=1)
-    mixed.dev.request(1)
-    mixed.run(3)
-    mixed.dev.request(1)
-    mixed.run()
-    end = trouble.begin(mixed.dev)
-    mixed.dev.request(2)
-    mixed.calm.request(1)
-    errors = mixed.run(4)
-    assert len(mixed.nodes(mixed.dev)) == 2 and len(mixed.nodes(mixed.calm)) == 1, errors
-    reason = mixed.site.registry.last_run.queues[mixed.dev.queue].reason
-    assert trouble.names in reason
-    end()
-    mixed.run(4)
-    assert len(mixed.nodes(mixed.dev)) == 4 and not mixed.site.registry.last_run.unwritten
-
-
 def check_equal(troubled: MixedSite, quiet: MixedSite, runs: int) -> list[str]:
     """Plays runs on both sites and compares the calm namespaces. Returns the troubled's errors."""
     errors = []
