@@ -202,11 +202,11 @@ roots:
 
 # Stories wait more than they work, so they are played side by side, each row on its own servers.
 ROW_1 := races kubelet
-ROW_2 := preemption kubelet_story scheduler_away workshop without_queue_system kube_scheduler
+ROW_2 := preemption kubelet_story scheduler_away workshop without_queue_system kube_scheduler jupyterhub
 ROW_3 := changes slurm_story events check
 ROW_4 := in_kubernetes manual
 ROW_5 := shared_hosts one_lease bridge_story
-ROW_6 := kueue kueue_queues kueue_faults kueue_check
+ROW_6 := kueue kueue_queues kueue_faults kueue_check kueue_workloads kueue_page
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real-all: real
