@@ -26,7 +26,7 @@ from dnm.sizing.queue_sizing import QueueSizing, Sizing, count_by_type
 _MOST_TRIALS = 80  # sizings of one decision
 _MOST_FAILURES = 40  # of one queue, so that its Workloads leave trials to the other queues
 _MOST_ADMITTED_LATE = 10  # Workloads of one queue that have their nodes and wait for admission
-_UNTRIED = "more kinds of Workloads are before it than dnm tries in a run"
+_UNTRIED = "comes after more kinds of Workloads than dnm tries in a run"
 
 Size = Callable[[Demand], Sizing]
 
@@ -203,7 +203,7 @@ class _Choice:
             self._misfits |= misfits
             return
         text = _describe_lack(before, sizing)
-        self.texts |= dict.fromkeys((item.key for item in failed), f"behind one that {text}")
+        self.texts |= dict.fromkeys((item.key for item in failed), f"is behind one that {text}")
         self.texts[first.key] = text
 
     def _least_of(self, kept: Sequence[_Workload]) -> Demand:
