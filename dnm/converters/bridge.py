@@ -21,8 +21,8 @@ from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import MARK_PREFIX, read_node_body, read_node_page
-from dnm.kube.objects import Described, ListPage, path_of
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.objects import Described, ListPage
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.model.node import BATCH_TAINT, Node
 from dnm.model.slinky import (
     EXTERNAL_NODE,

@@ -13,8 +13,8 @@ import msgspec
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import read_node_page
-from dnm.kube.objects import Condition, ListPage, Metadata, OwnerReference, path_of
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.objects import Condition, ListPage, Metadata, OwnerReference
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.pod import Toleration
 from dnm.model.printable import printable

@@ -14,9 +14,9 @@ from dnm.host.fault_points import fault_point
 from dnm.kube import objects
 from dnm.kube.cluster_reader import ClusterReader
 from dnm.kube.events import create_event
-from dnm.kube.objects import check_kind, path_of
+from dnm.kube.objects import check_kind
 from dnm.kube.queue_clients import QueueClients
-from dnm.kube.requests import ApiRequests
+from dnm.kube.requests import ApiRequests, path_of
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import ConfigMap, KubeEvent
 from dnm.model.errors import KubeConflict

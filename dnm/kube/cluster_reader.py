@@ -16,9 +16,8 @@ from dnm.kube import objects, placing
 from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
 from dnm.kube.nodes import read_node_body, read_node_page
-from dnm.kube.objects import path_of
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.kube.session import ApiAnswer
 from dnm.model.cluster import ConfigMap, Reading
 from dnm.model.config import Config

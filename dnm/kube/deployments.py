@@ -11,8 +11,8 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import clean
-from dnm.kube.objects import ListPage, Metadata, check_kind, path_of
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.objects import ListPage, Metadata, check_kind
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.kube.session import JSON, MERGE_PATCH
 
 _API = "/apis/apps/v1"

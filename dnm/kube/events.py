@@ -14,8 +14,8 @@ from typing import Any
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.objects import check_kind, path_of
-from dnm.kube.requests import ApiRequests
+from dnm.kube.objects import check_kind
+from dnm.kube.requests import ApiRequests, path_of
 from dnm.model.cluster import KubeEvent
 from dnm.model.errors import KubeError, StoppedError
 from dnm.model.printable import count_of

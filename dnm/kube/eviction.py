@@ -12,8 +12,8 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused, LostAnswer
-from dnm.kube.objects import Metadata, check_kind, path_of
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.objects import Metadata, check_kind
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.model.cluster import PodOnNode
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.pod import Pod

@@ -16,8 +16,8 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.objects import Metadata, path_of
-from dnm.kube.requests import ApiRequests
+from dnm.kube.objects import Metadata
+from dnm.kube.requests import ApiRequests, path_of
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
 from dnm.model.lease import LONGEST_KEPT, Lease
 from dnm.model.value import Moment

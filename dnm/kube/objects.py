@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -93,15 +92,6 @@ class _ObjectKind(msgspec.Struct, frozen=True):
 
 
 decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
-
-
-def path_of(
-    plural: str, name: str | None = None, namespace: str | None = None, api: str = "/api/v1"
-) -> str:
-    """Returns the URL path of an object, or of all objects of its kind. The name is quoted, so that
-    it stays one part of the path. `Session` refuses an empty part."""
-    within = "" if namespace is None else f"namespaces/{quote(namespace, safe='')}/"
-    return f"{api}/{within}{plural}" + ("" if name is None else f"/{quote(name, safe='')}")
 
 
 def read_uid(body: memoryview | bytes) -> str:

@@ -12,9 +12,9 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused, clean
-from dnm.kube.objects import READY, Condition, Metadata, check_kind, path_of
+from dnm.kube.objects import READY, Condition, Metadata, check_kind
 from dnm.kube.pod_reading import NodeRules
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.model.close_look import CloseLook, DaemonPods, FactsRequest, ImageUsers, OwnPod
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.node import Node

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import ListPage, check_kind, path_of
-from dnm.kube.requests import List
+from dnm.kube.objects import ListPage, check_kind
+from dnm.kube.requests import List, path_of
 from dnm.kube.session import JSON, MERGE_PATCH
 from dnm.kube.typed_objects import TypedObjects
 from dnm.model.kueue import KUEUE_API

@@ -14,9 +14,9 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
-from dnm.kube.objects import Name, path_of
+from dnm.kube.objects import Name
 from dnm.kube.pod_reading import VolumeAffinity
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
 from dnm.model.pod import MOST_RESOURCES, Claim, NodeSelectorTerm, Pod

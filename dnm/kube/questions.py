@@ -11,8 +11,8 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube import objects
-from dnm.kube.objects import ListPage, path_of
-from dnm.kube.requests import ApiRequests
+from dnm.kube.objects import ListPage
+from dnm.kube.requests import ApiRequests, path_of
 
 
 class PodEnd(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -40,6 +40,15 @@ _STREAMS_FROM = (1, 34)
 _HEAD_BYTES = 4096  # of a page: an API server writes kind and metadata before the items
 _ITEMS = re.compile(rb'"items"\s*:\s*\[')
 _RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
+
+
+def path_of(
+    plural: str, name: str | None = None, namespace: str | None = None, api: str = "/api/v1"
+) -> str:
+    """Returns the URL path of an object, or of all objects of its kind. The name is quoted, so that
+    it stays one part of the path. `Session` refuses an empty part."""
+    within = "" if namespace is None else f"namespaces/{quote(namespace, safe='')}/"
+    return f"{api}/{within}{plural}" + ("" if name is None else f"/{quote(name, safe='')}")
 
 
 class List(msgspec.Struct, frozen=True):

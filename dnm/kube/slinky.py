@@ -12,9 +12,9 @@ import msgspec
 import yaml
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import Described, ListPage, Metadata, path_of
+from dnm.kube.objects import Described, ListPage, Metadata
 from dnm.kube.pod_reading import LabelSelector, NodeRules
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.model.pod import PodShape, Requirement
 from dnm.model.value import Value
 

@@ -8,8 +8,8 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.kube.leases import LeaseObject, check_identity, write_version
-from dnm.kube.objects import Metadata, path_of
-from dnm.kube.requests import ApiRequests
+from dnm.kube.objects import Metadata
+from dnm.kube.requests import ApiRequests, path_of
 from dnm.model.lease import HIGHEST
 from dnm.model.printable import printable
 from dnm.model.stored_registry import KEYS, StoredRegistry

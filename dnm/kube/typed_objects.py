@@ -9,9 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import ListPage, check_kind, path_of
+from dnm.kube.objects import ListPage, check_kind
 from dnm.kube.pod_fields import Spec, Status
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.kube.session import MERGE_PATCH
 from dnm.kube.shapes import ShapeCache
 from dnm.model.pod import PodShape

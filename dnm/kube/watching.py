@@ -24,9 +24,8 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.kube.access import Access
 from dnm.kube.errors import asking, clean
-from dnm.kube.objects import path_of
 from dnm.kube.pods import UNFINISHED
-from dnm.kube.requests import read_item_versions, read_list_head
+from dnm.kube.requests import path_of, read_item_versions, read_list_head
 from dnm.kube.session import Session
 from dnm.model.config import Config
 

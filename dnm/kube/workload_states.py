@@ -7,8 +7,7 @@ import re
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.kube.objects import path_of
-from dnm.kube.requests import ApiRequests, List
+from dnm.kube.requests import ApiRequests, List, path_of
 from dnm.model.kueue import KUEUE_API
 from dnm.model.printable import printable
 from dnm.model.value import Value
