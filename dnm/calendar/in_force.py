@@ -2,8 +2,7 @@
 that cannot. Pure.
 
 An event ends when its calendar is read without it. An unreadable event stays as it was. If a
-calendar is unreadable, or has unreadable content that may be an event, all its events stay.
-"""
+calendar is unreadable, or has unreadable content that may be an event, all its events stay."""
 
 from __future__ import annotations
 

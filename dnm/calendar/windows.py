@@ -5,8 +5,7 @@ An event's times are local times of its zone. Each becomes UTC before it is comp
 so that a night of 23 or 25 hours has its real length. A time that does not exist (clocks go
 forward) is later by the change. If a time exists twice (clocks go back), an event begins at the
 first and ends at the second, so it is never shortened. Nothing is recorded: the given moment
-decides whether an event is current, so runs may be missed and clocks may jump.
-"""
+decides whether an event is current, so runs may be missed and clocks may jump."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The checks of the Kubernetes cluster for `dnm check`: kubeconfig, clock, permissions.
 
-`pods.py` checks nodes and pods. The package of each queue system checks its queues.
-"""
+`pods.py` checks nodes and pods. The package of each queue system checks its queues."""
 
 from __future__ import annotations
 

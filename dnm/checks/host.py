@@ -1,8 +1,7 @@
 """The list of all checks of `dnm check`, and the checks of this host. Checks only read.
 
 A check yields findings; a check that fails does not stop the others. A run would report the same
-problems as errors or reasons, so both use the same functions.
-"""
+problems as errors or reasons, so both use the same functions."""
 
 from __future__ import annotations
 

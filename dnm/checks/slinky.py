@@ -3,8 +3,7 @@
 slurm-operator's NodeSets could start a slurmd on a lent node. slurm-bridge taints Nodes that Slurm
 knows by name, so that their pods are evicted, and schedules the pods of its namespaces itself.
 Without signs of either, the check yields one line. It reports signs that it cannot verify for lack
-of rights.
-"""
+of rights."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 options of `dnm event add`, into `CalendarEvent`.
 
 Each event is parsed alone: an error in one does not affect the others or the rest of the file. A
-problem is a sentence for the user, as in `sections.py`.
-"""
+problem is a sentence for the user, as in `sections.py`."""
 
 from __future__ import annotations
 

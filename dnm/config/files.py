@@ -2,8 +2,7 @@
 
 This module checks only the form; `load.py` interprets the keys. A file that is missing, unreadable,
 not text, too large or writable by other users raises ConfigError at once, because its content
-cannot be trusted. Errors inside the file are added to `problems`, and reading continues.
-"""
+cannot be trusted. Errors inside the file are added to `problems`, and reading continues."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
 def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
     """Returns the path with `~`, `$NAME` and `${NAME}` replaced. A relative path is below `base`.
 
-    Raises ValueError for an unknown variable or user.
-    """
+    Raises ValueError for an unknown variable or user."""
 
     def value_of(match: re.Match[str]) -> str:
         name = match[1] or match[2]
@@ -96,8 +94,7 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
 
     The keys of a section [DEFAULT] apply to [settings] if it lacks them, since [settings] was once
     the only section. Only entire lines can be comments (`#`, `;`), as in configparser. The result
-    has no sections [event:NAME].
-    """
+    has no sections [event:NAME]."""
     return read_ini_with_events(path, problems)[0]
 
 
@@ -254,8 +251,7 @@ def _check_text(text: str) -> str:
 def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
     """Returns namespace -> queue path as in the file. A wrong entry is added to `problems`.
 
-    Raises ConfigError if the file is not a map.
-    """
+    Raises ConfigError if the file is not a map."""
     text = read_trusted_text(path, "queue map")
     repeated: list[str] = []
 

@@ -2,8 +2,7 @@
 
 A key without a field is used to compute another field; `*` means several fields. The models have
 the defaults of fields. Defaults of keys without a field are below or in `dnm/config/load.py`; that
-of `reversion_idle_seconds` is in `dnm/plan/idle_times.py`.
-"""
+of `reversion_idle_seconds` is in `dnm/plan/idle_times.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Parsers of the keys about a node type's kubelets, one value at a time, like `values.py`.
 
 This module checks only the form. The package `kubelet` decides whether a kubelet would start with
-all values together. If it would not, dnm lends no node of that type.
-"""
+all values together. If it would not, dnm lends no node of that type."""
 
 from __future__ import annotations
 

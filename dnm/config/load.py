@@ -2,8 +2,7 @@
 
 An unknown key is an error: if a cap were misspelt, nothing would limit lending. Paths in the ini
 are relative to the folder of the file that `find_config_path` returns. At the end, dnm checks for
-names that collide and caps that contradict each other.
-"""
+names that collide and caps that contradict each other."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Parsers of names, labels and addresses, one value at a time, like `values.py`.
 
 Each value must fit the grammar of the program that reads it last, because it reaches command lines,
-API paths and annotations: RFC 1123 and the label grammar of Kubernetes, and Slurm's grammar.
-"""
+API paths and annotations: RFC 1123 and the label grammar of Kubernetes, and Slurm's grammar."""
 
 from __future__ import annotations
 

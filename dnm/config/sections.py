@@ -1,8 +1,7 @@
 """The parsing of one section of the ini by a table of keys, for every program of dnm.
 
 A problem is a sentence with the section, the key and the text. It is added to `problems`, and
-parsing continues, so that the user gets all problems at once.
-"""
+parsing continues, so that the user gets all problems at once."""
 
 from __future__ import annotations
 

@@ -83,8 +83,7 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
     is JSON, or the table of the predecessor's script. If the converter has no `--list` and Slurm's
     commands are on this host, dnm's own converter lists the nodes. Any other output is Unreadable.
 
-    Raises ConverterError for a name that may not appear in a command line.
-    """
+    Raises ConverterError for a name that may not appear in a command line."""
     program = config.node_convert_path
     shown = f"{program} --list"
     try:

@@ -1,8 +1,7 @@
 """The output of a converter, read from the files that it writes to.
 
 A converter writes to files, not pipes, so that it can finish its node if the run is killed. The
-next run finds the nodes that the converter named in these files.
-"""
+next run finds the nodes that the converter named in these files."""
 
 from __future__ import annotations
 

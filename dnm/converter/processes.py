@@ -1,8 +1,7 @@
 """Identities of processes: number, start time and boot, so that a reused number is recognized.
 
 Each call records its converter and its keeper, the process that starts the converter and waits for
-it. If the keeper is killed, the converter continues; a later run finds it and ends it in time.
-"""
+it. If the keeper is killed, the converter continues; a later run finds it and ends it in time."""
 
 from __future__ import annotations
 

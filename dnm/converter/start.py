@@ -5,8 +5,7 @@ No shell is used. The file `<key>.process` identifies the keeper from its start,
 the converter before it may act, and `<key>.exit` has the exit code. So a later run finds them even
 if dnm or the keeper is killed. At the end the keeper triggers a run through `DNM_WAKE`
 (cron/dnm.path). dnm ends a converter that exceeds its time-out, with its children, and leaves a
-slow one running. It reports the exit code but does not trust it: callers read the clusters.
-"""
+slow one running. It reports the exit code but does not trust it: callers read the clusters."""
 
 from __future__ import annotations
 
@@ -181,8 +180,7 @@ def run_converters(
 ) -> dict[str, Ended]:
     """Waits for converters. Returns by key how each ended: by itself, by time-out, or left running.
 
-    `on_line` gets the call's key and a printable line of output.
-    """
+    `on_line` gets the call's key and a printable line of output."""
     now = time.monotonic()
     deadline = now + waits.timeout.total_seconds()
     leave_at = now + waits.patience.total_seconds()

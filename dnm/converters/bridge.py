@@ -4,8 +4,7 @@ also reads these Nodes, their annotations, and dnm's record of removed labels.
 slurm-bridge adds a Node with its label to Slurm, taints it while Slurm has it, and drains it in
 Slurm while it is cordoned. If the label is removed, it drains the Slurm node, deletes its record
 and removes the taint. Whenever it finds the Node schedulable, it lifts its own drain. So dnm drains
-with its own Reason, and cordons, before it removes the label.
-"""
+with its own Reason, and cordons, before it removes the label."""
 
 from __future__ import annotations
 

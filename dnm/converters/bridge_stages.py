@@ -8,8 +8,7 @@ lift it. The reservation is deleted just before the label, since Slurm deletes n
 
 dnm checks that Slurm has the partitions of the Node's annotation before it changes anything: if one
 is missing, slurm-bridge never puts the Node into Slurm. The Node stays cordoned, and so drained,
-until Slurm has it again as expected.
-"""
+until Slurm has it again as expected."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ module drains or resumes nodes. Reservations for events or as locks (`reservatio
 
 The reservation is an atomic test-and-set (`reserve_command`). The drain follows and outlasts it.
 Its Reason contains dnm's mark and the operation. Then dnm reads both back. It undoes only a drain
-and reservation that carry its mark, after reading them.
-"""
+and reservation that carry its mark, after reading them."""
 
 from __future__ import annotations
 

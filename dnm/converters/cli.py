@@ -2,8 +2,7 @@
 everything requested is done, with 1 if not, and with 2 for wrong usage.
 
 It uses argparse, not typer, and imports nothing of Kubernetes: every run of dnm may call `--list`,
-so it must start fast.
-"""
+so it must start fast."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ from dnm.model.printable import printable
 _EPILOG = """\
 Settings are in [node_convert] of dnm's configuration file. An environment variable with the key's
 name in capitals (RES_NAME, MIN_IDLE_SECONDS, PREEMPT_USER, ...) overrides a key, and an option
-overrides both. docs/configuration.md describes every key; etc/hooks/ has examples of hooks.
-"""
+overrides both. docs/configuration.md describes every key; etc/hooks/ has examples of hooks."""
 _DESCRIPTIONS = {
     Machines.OWN: "Moves nodes between Slurm and Kubernetes, stage by stage.",
     Machines.PODS: "Moves Kubernetes nodes on which slurm-operator runs slurmd in a pod: to the "

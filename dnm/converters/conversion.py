@@ -2,8 +2,7 @@
 
 The journal records a stage before and after it runs. A stage checks its precondition each time. A
 stage that began and did not end is run again, so every stage first reads the current state. SIGTERM
-ends a conversion between two reads and leaves its journal open, without a rollback.
-"""
+ends a conversion between two reads and leaves its journal open, without a rollback."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A call of a converter that moves nodes: it chooses nodes, prints results and sets the exit code.
 
 stdout has each converted node as soon as it is ready, or one JSON document at the end. Progress is
-on stderr.
-"""
+on stderr."""
 
 from __future__ import annotations
 

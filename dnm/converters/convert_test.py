@@ -2,8 +2,7 @@
 end of each round the site's hook `leftovers` checks what the lend has left on the node.
 
 A thing that the hook does not report is unknown, which never means that nothing is left. Each round
-has one journal. Wherever a round stops, the drain from before the test is restored.
-"""
+has one journal. Wherever a round stops, the drain from before the test is restored."""
 
 from __future__ import annotations
 

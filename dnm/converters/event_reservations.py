@@ -8,8 +8,7 @@ If a node is reserved for this event, but from a later time, dnm moves that rese
 earlier time, in one call, before it tries other nodes. If Slurm refuses, nothing changes.
 
 A node with a pause after a failure until the event begins is not reserved, since dnm could not lend
-it. A node with a shorter pause, or with an unreadable journal, is the last choice.
-"""
+it. A node with a shorter pause, or with an unreadable journal, is the last choice."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ session of its own. If its time is up, it is ended with its children. The journa
 process before it begins, so that a later call finds it.
 
 The kubelet's configuration file for a lent node is written beside the journals, and a hook gets its
-path. Equal settings give equal bytes. A node has no file if its type has no kubelet settings.
-"""
+path. Equal settings give equal bytes. A node has no file if its type has no kubelet settings."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Each node has one JSON document in the state directory, replaced atomically (temporary file, fsync,
 rename, fsync of the directory), and one lock. The lock ends with the process that holds it. A later
 call continues a conversion with an open journal. It reads the actual state and does not trust the
-journal alone. An unreadable journal prevents work on its node.
-"""
+journal alone. An unreadable journal prevents work on its node."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The Kubernetes client of the converters: cordon, evict by the Eviction API, delete, label.
 
 It adds to the client of a run the calls that no run needs. Its imports take too long for `--list`,
-so a stage creates the client when it first needs it.
-"""
+so a stage creates the client when it first needs it."""
 
 from __future__ import annotations
 

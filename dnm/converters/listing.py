@@ -4,8 +4,7 @@ shows the pending jobs that would start now if there were more nodes.
 Slurm's reason of a pending job decides whether the job counts. It counts if it only lacks nodes
 (Resources, Priority), or if the nodes it needs are out of service, e.g. lent. It does not count if
 it is held, over a limit, or waits for a job, a time, a licence or a reservation. It counts for
-every node type in its partitions; its features and generic resources are ignored.
-"""
+every node type in its partitions; its features and generic resources are ignored."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ drain, Comment, Extra, and state flags.
 
 node-convert moves machines that leave Kubernetes, nodeset-convert those with slurmd in a pod of
 slurm-operator, bridge-convert those that slurm-bridge has put into Slurm. dnm never touches a drain
-or reservation of the operator or of slurm-bridge.
-"""
+or reservation of the operator or of slurm-bridge."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The operator's own check before it ends a pod fails open: without Slurm's answer it treats a node as
 drained. So dnm does not rely on it, and moves a node only if all facts allow it. A pod without a
-condition is in an unknown state, not idle.
-"""
+condition is in an unknown state, not idle."""
 
 from __future__ import annotations
 

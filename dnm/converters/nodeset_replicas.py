@@ -4,8 +4,7 @@ The operator chooses which pod ends, and a pod's deletion cost decides only if a
 So dnm moves one node at a time, and checks everything just before it scales an unchanged NodeSet.
 Then it watches which pod ends. If it is another pod, dnm restores the number at once; the operator
 keeps a pod that still has jobs. If a node must wait for another one, it is unchanged, and that is
-no failure.
-"""
+no failure."""
 
 from __future__ import annotations
 

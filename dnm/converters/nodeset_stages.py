@@ -5,8 +5,7 @@ The machine is always a Node. While it has the fence, a taint, it belongs to Slu
 lets its slurmd end safely: it claims the Slurm node and checks that it is drained and has no job.
 Only then it removes the label by which the NodeSet selects the Node, so the operator's own check
 decides nothing. dnm never deletes or evicts a slurmd pod, and changes only the scale of a NodeSet.
-The reservation stays until the node is back, whatever the operator does to the drain.
-"""
+The reservation stays until the node is back, whatever the operator does to the drain."""
 
 from __future__ import annotations
 

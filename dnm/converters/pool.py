@@ -2,8 +2,7 @@
 
 Each node has a thread, a lock and a journal of its own. If a node can't be claimed, the next
 candidate replaces it. A failure is rolled back as far as that is safe. Otherwise the node stays
-drained and reserved, and the message has the next step.
-"""
+drained and reserved, and the message has the next step."""
 
 from __future__ import annotations
 

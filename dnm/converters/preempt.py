@@ -3,8 +3,7 @@ single-node jobs of one user and account, the youngest first.
 
 The node is reserved and drained before a job gets a signal, so that no other job starts on it. Each
 job gets TERM and a grace time, and is then requeued (or cancelled, if so configured). A job that
-did not succeed by itself is always requeued, even if node-convert is killed meanwhile.
-"""
+did not succeed by itself is always requeued, even if node-convert is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ dnm uncharges it before it lifts the drain, so that it holds the node again unti
 reads each change back. A lend succeeds even if it can't be charged.
 
 Conversions on any host take turns at the shared reservation. The lock is a reservation with a fixed
-name: Slurm grants it once, and it ends by itself if its owner is killed.
-"""
+name: Slurm grants it once, and it ends by itself if its owner is killed."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The module does no I/O.
 A node is OK only if its base state is IDLE without any other flag and nothing of a job is on it. It
 must not be planned for a pending job, nor reserved now or soon, and must have been idle for long
 enough. It is PREEMPT if only single-node jobs of one named user *and* account keep it from OK. All
-others are SKIP. Facts that cannot be read raise an error before.
-"""
+others are SKIP. Facts that cannot be read raise an error before."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The settings of node-convert. The last wins: defaults, `[node_convert]`, environment, options.
 
 The environment has a variable for each key, its name in capitals, as the predecessor's script has.
-The program and dnm share `[settings]` and `[node_type:NAME]`. All problems are reported at once.
-"""
+The program and dnm share `[settings]` and `[node_type:NAME]`. All problems are reported at once."""
 
 from __future__ import annotations
 

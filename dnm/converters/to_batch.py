@@ -2,8 +2,7 @@
 
 The Node is deleted only when it is empty and after the reset, when the earlier kubelet can't
 register it again. Slurm's drain is lifted only if slurmd has registered after the reset, the health
-hook succeeds and Kubernetes has no such Node. Only dnm's own drain is lifted.
-"""
+hook succeeds and Kubernetes has no such Node. Only dnm's own drain is lifted."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 prepare, join, ready.
 
 Until the end of *reach* the node itself is unchanged, and a rollback only lifts the drain. From
-*prepare* on, a rollback runs all of `to_batch`, reset included.
-"""
+*prepare* on, a rollback runs all of `to_batch`, reset included."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Verification of pods that claim to belong to a DaemonSet: a pod may name any owner. Pure.
 
 dnm accepts the reference if the DaemonSet exists, has that uid, is in the pod's namespace and
-selects the pod's node. Every other pod with such a reference is work.
-"""
+selects the pod's node. Every other pod with such a reference is work."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ pods replace them without any further quota. Before there are placeholders, the 
 first pod announces the members.
 
 A tenant writes the annotation, so amounts are multiplied instead of repeated, and a gang beyond
-`is_beyond_counting` is reported instead of counted.
-"""
+`is_beyond_counting` is reported instead of counted."""
 
 from __future__ import annotations
 

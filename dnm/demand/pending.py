@@ -1,8 +1,7 @@
 """Pending pods in groups of equal ones, and pods that request no node, with the reason.
 
 The rule: pods are one group if they have one queue and namespace, request the same and fit the same
-nodes. Every decision is made for a group, so that 150,000 pods cost a few hundred decisions.
-"""
+nodes. Every decision is made for a group, so that 150,000 pods cost a few hundred decisions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The request of one pod, as schedulers sum it up.
 
 The rules are those of Kubernetes' resource helpers, which queue systems copy. `kube/shapes.py`
-calls this once for every distinct kind of pod.
-"""
+calls this once for every distinct kind of pod."""
 
 from __future__ import annotations
 

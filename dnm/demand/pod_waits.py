@@ -4,8 +4,7 @@ why it cannot. Pure.
 Devices are counted as resources, under Kubernetes' own name for those of a class. A new node is
 expected to have the devices that lent nodes of its type have published. dnm counts them only after
 the scheduler has started a pod with a device: some schedulers bind such pods without any device, or
-end with a panic. A group with a known minimum of pods is a gang (`gangs.py`).
-"""
+end with a panic. A group with a known minimum of pods is a gang (`gangs.py`)."""
 
 from __future__ import annotations
 

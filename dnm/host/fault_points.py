@@ -2,8 +2,7 @@
 
 `with fault_point("registry.rename"): os.replace(...)` does nothing in production; `faults.py` makes
 it fail in tests. At points where dnm waits for another program, a signal may end the wait, after a
-time of grace.
-"""
+time of grace."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ def run_bounded(
 
     The command has ended once its own process ends. Then its children are killed, even if they hold
     an output open. If it takes longer than `seconds` or prints more than `largest` bytes, it is
-    killed with its children. Raises TimeoutExpired and OSError, EFBIG for too much output.
-    """
+    killed with its children. Raises TimeoutExpired and OSError, EFBIG for too much output."""
     child = None
     with ExitStack() as ends:
         try:

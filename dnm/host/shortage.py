@@ -14,8 +14,7 @@ def describe_shortage(error: BaseException | None) -> str:
     """Returns which limit an error or its cause reports, and how to raise it, or an empty string.
 
     If an import fails for lack of memory or files, the reason may be only in the error's context.
-    An error can be its own cause, or that of an earlier one in its chain.
-    """
+    An error can be its own cause, or that of an earlier one in its chain."""
     visited: set[int] = set()
     while error is not None and (identity := id(error)) not in visited:
         visited.add(identity)

@@ -10,8 +10,7 @@ Only the owner can read the registry and its history, since they contain convert
 lends. If their directory has the setgid bit, as after `chmod g+s`, its group can read them too.
 
 Every read has a bound in bytes: a device or a named pipe instead of a file must neither fill the
-memory of a run nor hold its lock.
-"""
+memory of a run nor hold its lock."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def find_distrust(path: Path, info: os.stat_result) -> Distrust | None:
     """Returns the reason not to trust `path`, or None.
 
     `info` is the result of `os.stat`, or of `os.fstat` of the opened file, which excludes a race.
-    Raises OSError if a part of the path can't be examined.
-    """
+    Raises OSError if a part of the path can't be examined."""
     for step, on_the_way in _way_to(path):
         if distrust := _distrust_of_step(path, step, on_the_way):
             return distrust
@@ -105,8 +103,7 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
 
     dnm checks the file after it has opened it, so that no user can exchange it in between. Raises
     `error` if the file cannot be trusted, is not regular or is larger than `largest` bytes, and
-    OSError if it cannot be read.
-    """
+    OSError if it cannot be read."""
 
     def judge(info: os.stat_result) -> None:
         if distrust := find_distrust(path, info):

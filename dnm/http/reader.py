@@ -4,8 +4,7 @@ urllib3 connects, sends and keeps connections. It gives up after a pause without
 byte arrives now and then. So dnm's connections check the deadline of the request before every read.
 dnm reads answers with the standard library below urllib3, because urllib3 takes twice as long for
 the chunks of 2 KiB in which an API server streams its lists. Invalid answers raise ValueError or
-OSError, and a connection that ends too early raises ConnectionResetError.
-"""
+OSError, and a connection that ends too early raises ConnectionResetError."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ class Wire:
     """The connections of one PoolManager, used one at a time, with the deadline of the current
     request, its answer, and whether it may have reached the server.
 
-    `socket_path`: all connections go to this unix socket, regardless of the address.
-    """
+    `socket_path`: all connections go to this unix socket, regardless of the address."""
 
     def __init__(self, manager: PoolManager, socket_path: str = "") -> None:
         self.deadline = 0.0  # time.monotonic

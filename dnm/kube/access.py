@@ -3,8 +3,7 @@
 dnm reads the files of a kubeconfig within bounds, and only if no other user can write them. It
 merges several files as client-go does (tools/clientcmd, loader.go): the first one decides. The
 official client gets the entries of the current context, with the files that these name as copies in
-memory. `tests/kube/test_clients_own.py` shows for each part what the client would do instead.
-"""
+memory. `tests/kube/test_clients_own.py` shows for each part what the client would do instead."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def load_access(config: Config) -> Access:
     pod's service account.
 
     Raises KubeError that names the file and the next step. A plug-in that hangs is ended after
-    `request_timeout`. A file may name a plug-in, so dnm refuses it if other users can write it.
-    """
+    `request_timeout`. A file may name a plug-in, so dnm refuses it if other users can write it."""
     try:
         with fault_point("kube.load_access"):
             if source := find_kubeconfig(config):

@@ -1,8 +1,7 @@
 """The application of watch events to stored objects, and the comparison of two views of one moment.
 
 Any inconsistency refuses all changes. It shows that the server has omitted an event: an object that
-is changed or deleted must be in the store, and one that is added must not.
-"""
+is changed or deleted must be in the store, and one that is added must not."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def catch_up(
     are the versions of nodes and pods at which the changes end, if given. Raises NotProved.
 
     Decodes the store only after the watches. If these fail, e.g. because too much has changed, the
-    run has lost little time before it reads the full lists.
-    """
+    run has lost little time before it reads the full lists."""
     logs, versions = _begin(watchers, file.head, lasts)
     for watcher, log, version in zip(watchers, logs, versions, strict=True):
         watcher.follow(log)

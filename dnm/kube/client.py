@@ -1,8 +1,7 @@
 """The writes of a run to Kubernetes. `cluster_reader.py` has its reads.
 
 Each failure becomes a sentence that names the object and the next step. If the answer to a write is
-lost, the sentence states that its outcome is unknown.
-"""
+lost, the sentence states that its outcome is unknown."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class KubeClient(ClusterReader, QueueClients):
         `config_map`, and keeps its other fields. Returns the new object. With `dry_run`, the server
         and its admission webhooks only check the write.
 
-        Raises KubeConflict if another client wrote in between, KubeError otherwise.
-        """
+        Raises KubeConflict if another client wrote in between, KubeError otherwise."""
         namespace, name = config_map.namespace, config_map.name
         key = (namespace, name, config_map.resource_version)
         if key not in self._originals:

@@ -2,8 +2,7 @@
 
 Each read returns values or an `Unreadable`, and a run reads each fact once. Each failure becomes a
 sentence that names the object and the next step. A run without changes needs only this module;
-`client.py` makes changes.
-"""
+`client.py` makes changes."""
 
 from __future__ import annotations
 

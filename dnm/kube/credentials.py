@@ -3,8 +3,7 @@
 The official client waits for a plug-in without a limit, reads all its output, and continues without
 credentials if it fails. It does not check who can write the program
 (`tests/kube/test_clients_own.py`). dnm checks that first, and runs the program with limits of time
-and output. It ends a plug-in that exceeds them, with all processes that the plug-in started.
-"""
+and output. It ends a plug-in that exceeds them, with all processes that the plug-in started."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The removal of values that are nested too deep in an answer, by counting its brackets.
 
 An API server accepts objects that are nested ten thousand deep, but decoders do not. dnm reads no
-field that is deeper than some twenty levels.
-"""
+field that is deeper than some twenty levels."""
 
 from __future__ import annotations
 

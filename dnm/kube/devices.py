@@ -2,8 +2,7 @@
 
 dnm reads them only if a pod with `resourceClaims` waits. It counts devices of one node that serve
 one claim. It omits partitions with shared counters, devices for several claims, and tainted
-devices.
-"""
+devices."""
 
 from __future__ import annotations
 

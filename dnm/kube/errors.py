@@ -1,7 +1,6 @@
 """The errors of the Kubernetes API, each as a sentence with the next step.
 
-Before dnm prints texts from the cluster, it cuts them and removes control characters.
-"""
+Before dnm prints texts from the cluster, it cuts them and removes control characters."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 kubernetes pkg/apis/core/validation/events.go and pkg/apis/core/validation/validation.go, 1.34.
 
 An Event on a Node is in namespace `default`, and its `regarding` has no namespace. `kubectl
-describe node` finds it by the Node's uid.
-"""
+describe node` finds it by the Node's uid."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The eviction of pods from a node by the Eviction API, which respects disruption budgets.
 
-dnm never deletes a pod, and each pod keeps its grace period.
-"""
+dnm never deletes a pod, and each pod keeps its grace period."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ validation.go).
 
 dnm refuses everything that client-go refuses, and every key that it does not understand, because
 such a key may change which server or user it uses. A text where a truth value belongs is an error
-and never means "do not verify".
-"""
+and never means "do not verify"."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 dnm patches it under the resourceVersion that it read, and creates it if there is none. So of two
 simultaneous writes the API server refuses one. Labels and annotations of other clients stay. The
-rules for its fields are those of kubernetes pkg/apis/coordination/validation, 1.34.
-"""
+rules for its fields are those of kubernetes pkg/apis/coordination/validation, 1.34."""
 
 from __future__ import annotations
 

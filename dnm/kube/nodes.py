@@ -1,8 +1,7 @@
 """Nodes as the API prints them, reduced to `model.Node`.
 
 A node that cannot be read stays in the list, without its facts, and does not affect the others: its
-own kubelet writes its allocatable. dnm refuses a list only if a node in it has no name.
-"""
+own kubelet writes its allocatable. dnm refuses a list only if a node in it has no name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """ConfigMaps, volume claims and small answers, decoded from JSON.
 
-A ConfigMap that dnm writes back keeps all fields that dnm does not know.
-"""
+A ConfigMap that dnm writes back keeps all fields that dnm does not know."""
 
 from __future__ import annotations
 

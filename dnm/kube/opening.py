@@ -1,7 +1,6 @@
 """The facts that readiness checks of joining nodes need, and dnm's own pods for these checks.
 
-dnm reads them only while a node joins that belongs to a type with readiness checks.
-"""
+dnm reads them only while a node joins that belongs to a type with readiness checks."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 An exporter of the site reports NUMA nodes as NodeResourceTopology objects (topology.node.k8s.io,
 v1alpha2), each with the name of its node. A zone of type Node has a resource `memory` only if the
-kubelet's memory manager is static. An unreadable part of an object counts as missing.
-"""
+kubelet's memory manager is static. An unreadable part of an object counts as missing."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Un
     """Returns the volume claims of unbound pods, with the node affinity of their volumes.
 
     Sends one LIST for each namespace, and one for volumes if a claim has one. Sends none if no pod
-    names a claim. The result lacks claims that do not exist.
-    """
+    names a claim. The result lacks claims that do not exist."""
     wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
     claims: list[_Claim] = []
     try:

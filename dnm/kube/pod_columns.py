@@ -2,8 +2,7 @@
 
 Pods of one application differ in five fields only. The other fields of a pod are its "kind", of
 which there are a few thousand. So dnm reads 150,000 pods in a tenth of a second, and changes one
-pod without decoding the others.
-"""
+pod without decoding the others."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A table of pods: each column is a list, each row a pod. `versions` are their
     resourceVersions.
 
-    `nodes` and `kinds` have indices of the lists `node_names` and `all_kinds`.
-    """
+    `nodes` and `kinds` have indices of the lists `node_names` and `all_kinds`."""
 
     names: list[str]
     uids: list[str]

@@ -2,8 +2,7 @@
 
 A field that few pods need, or that is equal in many pods, stays a slice of the page
 (`msgspec.Raw`). dnm decodes it when it is needed, or looks up an earlier decoded value by its
-bytes. A slice must not outlive its page, because the buffer of a page is used again.
-"""
+bytes. A slice must not outlive its page, because the buffer of a page is used again."""
 
 from __future__ import annotations
 

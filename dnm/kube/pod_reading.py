@@ -2,8 +2,7 @@
 
 These are the requests of its containers, the parts that a kubelet aligns, its application, queue
 and gang from labels and annotations, and its constraints. dnm reads constraints only of unbound
-pods. It ignores preferences, since they never keep a pod pending.
-"""
+pods. It ignores preferences, since they never keep a pod pending."""
 
 from __future__ import annotations
 
@@ -254,8 +253,7 @@ def read_constraints(
     """Returns a shape with the pod's constraints and no requests. The parameters are the JSON of
     four fields of its spec, each empty if the field is absent.
 
-    Raises msgspec.MsgspecError.
-    """
+    Raises msgspec.MsgspecError."""
     rules = NodeRules(
         node_selector=_decode_strings(selector) if selector else {},
         tolerations=_decode_tolerations(tolerations) if tolerations else (),

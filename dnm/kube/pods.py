@@ -70,8 +70,7 @@ class PodReducer:
     """A collector of the pods of a LIST.
 
     `unreadable` maps the namespace of a pod with unreadable requests or constraints to the error.
-    The pod itself stays in `pods`, because it may run on its node.
-    """
+    The pod itself stays in `pods`, because it may run on its node."""
 
     def __init__(self, reading: PodReading, with_qos: bool = False) -> None:
         """`reading` has the labels and annotations of the queue system. With `with_qos`, the

@@ -1,8 +1,7 @@
 """The changes since the last run, proved complete, and the store of objects for the next run.
 
 Any doubt about the changes ends in a full list in the same run. The store alone never decides that
-a node is returned: `run/actuator.py` lists the node's pods again.
-"""
+a node is returned: `run/actuator.py` lists the node's pods again."""
 
 from __future__ import annotations
 

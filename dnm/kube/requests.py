@@ -8,8 +8,7 @@ memory first, several times, so dnm requests pages from it.
 
 A list must have its `kind`, a `metadata.resourceVersion` and an array `items`, and all its pages
 must show one moment. A proxy's page, a `v1.Status` with 200 or `{}` is not a list, and not an empty
-one: else a node would count as idle.
-"""
+one: else a node would count as idle."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def read_list(session: Session, listing: List, take: Callable[[memoryview], None
     Reads a page that is too large again with fewer items, so that large objects cost time and no
     memory. Returns the version of the list. Raises ApiRefused with status 410 if the list must be
     started again, and ListTooLarge if it takes too long. Raises ValueError if a page is not a list
-    of that kind, or shows another version than the first.
-    """
+    of that kind, or shows another version than the first."""
     if listing.is_long and _streams_lists(session):
         return _read_at_once(session, listing, take)
     return _read_in_pages(session, listing, take)
@@ -166,8 +164,7 @@ def _read_at_once(session: Session, listing: List, take: Callable[[memoryview], 
 def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
     """Returns the metadata of a list's page. Skips the items if they are the page's last part.
 
-    Raises ValueError or msgspec.MsgspecError if the page is not a list of that kind.
-    """
+    Raises ValueError or msgspec.MsgspecError if the page is not a list of that kind."""
     head = _read_ahead_of_items(bytes(page[:_HEAD_BYTES]))
     if head is None or not (head.kind and head.metadata):
         document = _decode_full(page)

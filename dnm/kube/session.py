@@ -3,8 +3,7 @@ retries.
 
 A read is repeated if that can help, a write never if the server may have executed it. This module
 raises `ApiRefused`, `LostAnswer` or the errors of the operating system; `errors.py` makes sentences
-of them.
-"""
+of them."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ def _open_connections(access: Access) -> PoolManager:
     """Returns the official client's pool of connections. dnm sends requests through urllib3,
     because the arguments of the client's `call_api` differ from release to release.
 
-    Raises KubeError for a proxy that is no HTTP proxy: dnm's own connections would bypass it.
-    """
+    Raises KubeError for a proxy that is no HTTP proxy: dnm's own connections would bypass it."""
     from kubernetes.client import ApiClient  # commands that only read the registry do not need it
 
     disable_warnings(DependencyWarning)  # of a SOCKS proxy, which is refused below
@@ -181,8 +179,7 @@ class Session:
         """Sends a request once. Repeats it only if the server refused it unread (status 429, unless
         `is_throttled` is False).
 
-        Raises LostAnswer if the write may have happened, else ApiRefused or OSError.
-        """
+        Raises LostAnswer if the write may have happened, else ApiRefused or OSError."""
         again = {429} if is_throttled else set()
         try:
             return self._retry(again, method, path, body, content_type)

@@ -1,8 +1,7 @@
 """The reading of Slinky's objects for `dnm check`: its NodeSets, and the settings of slurm-bridge.
 
 No run reads them. Discovery, which every user may read, shows whether the API group is served. If a
-permission is missing, that is an error and never means that there are no objects.
-"""
+permission is missing, that is an error and never means that there are no objects."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ file.
 
 Each part is decoded when it is needed, the head first. A damaged file is refused completely. It is
 beside the registry, and only its owner may read it. It is a copy, so dnm does not sync it to disk;
-if a power failure damages it, the checksum is wrong.
-"""
+if a power failure damages it, the checksum is wrong."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ from version S has sent every change up to R once it has sent an event of versio
 end of a stream, a pause or a time-out proves nothing. A read, the barrier, gives R, the version of
 the present moment. The barrier and the watch of a resource use one connection, so that they reach
 the same API server if no proxy is in between. A server with an old cache is noticed even behind a
-proxy.
-"""
+proxy."""
 
 from __future__ import annotations
 
@@ -130,8 +129,7 @@ class WatchLog:
     `witness` is the object that changed last. The stored objects were listed at version `listed`,
     which may be later than `since`. An object that changed between the two must have been deleted
     before the list. `changes` ends at version `last`, if that is given. `most` is the largest
-    number of changes that is worth following, or None.
-    """
+    number of changes that is worth following, or None."""
 
     def __init__(
         self,

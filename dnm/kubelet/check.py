@@ -4,8 +4,7 @@ All problems are reported at once. An error is a setting that the kubelet refuse
 accepts although it is impossible. dnm never lends a node of a type with an error. A warning is a
 setting that dnm cannot check, or that is valid but probably a mistake. The rules and their order
 are those of Kubernetes 1.28 to 1.36: pkg/kubelet/apis/config/validation, and the managers' checks
-at their start.
-"""
+at their start."""
 
 from __future__ import annotations
 

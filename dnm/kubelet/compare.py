@@ -1,7 +1,6 @@
 """Comparison of the kubelet of a joined node with its type's settings.
 
-It needs only the Node: capacity minus allocatable is what the kubelet reserves, to the byte.
-"""
+It needs only the Node: capacity minus allocatable is what the kubelet reserves, to the byte."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A writer of the kubelet's configuration file. Only configured keys appear, in the configured
 spelling. Without keys there is no file. Equal settings give equal bytes.
 
-This module checks nothing; `check.py` does.
-"""
+This module checks nothing; `check.py` does."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ and MachineInfo in nodestatus/setters.go.
 
 With single-numa-node the kubelet rejects a pod that fits on no NUMA node, and the pod's controller
 creates it again and again. Devices count for every pod. Whole CPUs with the static CPU manager, and
-memory and huge pages with the static memory manager, count only for Guaranteed pods.
-"""
+memory and huge pages with the static memory manager, count only for Guaranteed pods."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ class BatchClaim(Value):
 
     `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` during the
     conversion, else empty; it is also empty if this host has no record of it. `is_at_work`: a
-    running converter converts the node. `error`: why the conversion stopped, for people.
-    """
+    running converter converts the node. `error`: why the conversion stopped, for people."""
 
     instance: str
     direction: str = ""

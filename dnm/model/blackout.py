@@ -4,8 +4,7 @@ A program that prints its commands prints its secrets too. They may be in the mi
 folded over several lines, or cut by the reader's buffer. So dnm searches the bytes of the output
 without white space and control characters. It holds back the possible beginning of a secret until
 it has read more. It also hides each single line of a secret with several lines. Encoded secrets
-(base64, `%20`) are not found, because dnm does not know them.
-"""
+(base64, `%20`) are not found, because dnm does not know them."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ class CalendarEvent(Value, omit_defaults=True):
 
     `begins` and `ends` are local times of `zone`, without an offset. `weekly` has the days, Monday
     is 0; the first occurrence is at `begins` or later. `last` is the last day on which an
-    occurrence begins; None: there is no last day. `request` is that of one pod.
-    """
+    occurrence begins; None: there is no last day. `request` is that of one pod."""
 
     name: str
     namespace: str

@@ -2,8 +2,7 @@
 
 Each message names the object, the wrong value and the next step. A caller that can continue after
 the failure catches `DnmError`; otherwise `cli/app.py` does. Modules at the edges translate foreign
-exceptions with `raise ... from`.
-"""
+exceptions with `raise ... from`."""
 
 from __future__ import annotations
 

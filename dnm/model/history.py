@@ -169,8 +169,7 @@ class Memory(Value):
     """The part of the history that the registry stores, in one write with the changes themselves.
 
     `unwritten`: lines that may be missing in the history. `intended`: lines about limits; they
-    become true if the next run finds the new limits. `last_number`: the number of the last line.
-    """
+    become true if the next run finds the new limits. `last_number`: the number of the last line."""
 
     last_number: int = 0
     unwritten: tuple[HistoryLine, ...] = ()

@@ -1,8 +1,7 @@
 """A strict parser of Slurm's hostlist expressions: `a[001-003,007],rack[1-2]n[01-02]`.
 
 A text that it cannot parse completely is an error, never a shorter list: dnm would believe that the
-missing nodes are free. Pure.
-"""
+missing nodes are free. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
     """Returns the names in the order of the text; none for Slurm's texts for "no nodes" (`(null)`).
 
     Raises SlurmError for unbalanced brackets, ranges that run backwards or are not decimal, other
-    characters, and too many names.
-    """
+    characters, and too many names."""
     if text in _NOTHING:
         return ()
     names: list[str] = []

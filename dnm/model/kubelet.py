@@ -1,8 +1,7 @@
 """The required settings of the kubelets of a node type, as the site wrote them, and the facts of
 its machines. A key that is not set is None or empty and requires nothing.
 
-Amounts stay text: the kubelet reads the same text, and some spellings of an amount stop it.
-"""
+Amounts stay text: the kubelet reads the same text, and some spellings of an amount stop it."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ class Node(Value):
     """A Kubernetes Node. `allocatable` has Kubernetes' names and includes `pods`.
 
     `unreadable` names the field that could not be read. Such a Node exists without other facts: it
-    has no free capacity, and dnm neither adopts nor returns it.
-    """
+    has no free capacity, and dnm neither adopts nor returns it."""
 
     name: str
     allocatable: Resources

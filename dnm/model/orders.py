@@ -51,8 +51,7 @@ class Keeping(Value):
 class LendOrder(Value):
     """A request of an administrator: nodes of a type for a namespace, for a time.
 
-    `nodes`: only these may be lent (empty: any). `waiting_reason`: why nodes are missing.
-    """
+    `nodes`: only these may be lent (empty: any). `waiting_reason`: why nodes are missing."""
 
     id: str
     node_type: str

@@ -53,8 +53,7 @@ class PodShape(Value, gc=False):
     """The properties of a pod that decide where it fits. `kube/pods.py` makes equal shapes one
     object, so grouping may compare identities; other code compares values.
 
-    The constraints are set only for unbound pods: a bound pod needs none.
-    """
+    The constraints are set only for unbound pods: a bound pod needs none."""
 
     request: Resources  # effective, with `pods: 1`; no default applied
     request_sidecars_twice: Resources = {}  # if that is counted, and differs

@@ -15,8 +15,7 @@ Meanings = Mapping[str, Mapping[str, Meaning]]  # column -> content of a cell ->
 
 def printable(text: str, longest: int | None = None) -> str:
     """Returns text of an administrator, a cluster or a program as one safe line for log or
-    terminal. `?` replaces each character that is not printable, and `…` ends a cut text.
-    """
+    terminal. `?` replaces each character that is not printable, and `…` ends a cut text."""
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
     if text.isprintable():

@@ -64,8 +64,7 @@ def parse_kubernetes(resource: str, text: str) -> int:
     """Returns the amount of a Kubernetes quantity, rounded away from zero, at most 2^63 - 1.
 
     `cpu` gives millicores, other resources whole units. Raises QuantityError for other text, and
-    for a quantity that is longer than the API server prints: tenants write annotations.
-    """
+    for a quantity that is longer than the API server prints: tenants write annotations."""
     sign, number, exponent = _split_quantity(resource, text)
     amount = min(scale_up(number, exponent), INT64_MAX)
     return -amount if sign == "-" else amount

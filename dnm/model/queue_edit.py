@@ -15,8 +15,7 @@ class QueueWants(Value):
     `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
     -> the smallest allowed max (allocated now, the largest gang application), also of ancestors.
     `remembered`: the ledger that the last run of this instance recorded (None: not yet). It is used
-    only if the part of this instance in the ledger is lost or older.
-    """
+    only if the part of this instance in the ledger is lost or older."""
 
     instance_id: str
     nodes: Mapping[str, Mapping[str, Resources]] = {}
@@ -77,8 +76,7 @@ class QueueEdit(Value):
     may be written for it alone. `held`: queue -> why its limit is not the computed one. `blocked`:
     the part of `held` that an administrator must fix, so that nodes count or the limit changes.
     `uncounted`: queue -> why its new nodes do not count. `news`: changes by other clients.
-    `limits`: queue -> its limits afterwards.
-    """
+    `limits`: queue -> its limits afterwards."""
 
     text: str
     ledger: str

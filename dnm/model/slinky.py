@@ -2,8 +2,7 @@
 Kubernetes' nodes. Pure; names as of slurm-operator 1.2 and slurm-bridge 1.2.
 
 An object with one of these marks never belongs to dnm. A Comment or AdminComment in another format,
-e.g. of an administrator, is ignored.
-"""
+e.g. of an administrator, is ignored."""
 
 from __future__ import annotations
 

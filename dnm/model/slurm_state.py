@@ -71,8 +71,7 @@ class NodeState(Value, frozen=True):
 def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
     """Parses `IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; keeps unknown flags.
 
-    If RESERVED or MAINT hides the base, `cpus_allocated` decides it; None: the base is empty.
-    """
+    If RESERVED or MAINT hides the base, `cpus_allocated` decides it; None: the base is empty."""
     first, *rest = text.strip().upper().split("+")
     flags = set()
     while first and first[-1] in _SUFFIXES:
@@ -92,8 +91,7 @@ def in_service_of(state: NodeState) -> bool | None:
     """Returns whether Slurm runs or may start jobs on the node. None: unknown.
 
     A draining node with a job is in service; a drained, failed or down one is not. A node that does
-    not answer is unknown until Slurm marks it down.
-    """
+    not answer is unknown until Slurm marks it down."""
     if state.base == ABSENT:
         return False
     if not state.is_understood or state.base in ("UNKNOWN", "FUTURE", "ERROR"):

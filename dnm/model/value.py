@@ -3,8 +3,7 @@
 Amounts are exact integers under the names of Kubernetes: `cpu` in millicores, `memory` and
 `ephemeral-storage` in bytes, other types plain counts. Only a queue system knows other names.
 Instants are aware UTC `datetime`, durations `timedelta`. A fact that could not be read is an
-`Unreadable`, never an empty value.
-"""
+`Unreadable`, never an empty value."""
 
 from __future__ import annotations
 

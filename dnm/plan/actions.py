@@ -2,8 +2,7 @@
 
 Overdue converters are ended first. Then come marks and lifted fences, the queue edit, new fences,
 evictions, moves to another queue, conversions and returns. So a fence is lifted before the limit
-grows, and a limit shrinks before its node is fenced. `planner.py` appends the actions of rules.
-"""
+grows, and a limit shrinks before its node is fenced. `planner.py` appends the actions of rules."""
 
 from __future__ import annotations
 

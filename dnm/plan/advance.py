@@ -1,7 +1,6 @@
 """The update of requests, marked nodes and lent nodes by the facts of this run. Pure.
 
-Nothing is decided here: the registry follows what has happened since the last run.
-"""
+Nothing is decided here: the registry follows what has happened since the last run."""
 
 from __future__ import annotations
 

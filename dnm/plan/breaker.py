@@ -7,8 +7,7 @@ chance: at once after the first trip, later after each further one. Such a chanc
 time, and one more unused node trips the breaker again.
 
 Also here: the back-off of a node type (from the second failure in a row, the next conversion waits
-longer and requests fewer nodes) and the cooldown after any conversion.
-"""
+longer and requests fewer nodes) and the cooldown after any conversion."""
 
 from __future__ import annotations
 

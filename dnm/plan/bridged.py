@@ -3,8 +3,7 @@
 slurm-bridge sets a NoExecute taint on every Node if its Slurm knows the name or slurm-nodename. If
 Slurm and Kubernetes share names, a Slurm node that becomes a Node loses all its pods at once, so
 dnm converts no such node. A lent node that is already a Node stays one, and its converter handles
-the taint. dnm detects both cases from the Nodes and the list that a run reads anyway.
-"""
+the taint. dnm detects both cases from the Nodes and the list that a run reads anyway."""
 
 from __future__ import annotations
 

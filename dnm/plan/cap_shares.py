@@ -2,8 +2,7 @@
 
 A percentage refers to the nodes that the batch side lists, including lent ones: those of the type,
 of all types that a namespace may use, or of all types. If the list cannot be read, the cap stays a
-percentage, and no further node is lent under it.
-"""
+percentage, and no further node is lent under it."""
 
 from __future__ import annotations
 

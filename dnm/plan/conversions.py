@@ -1,8 +1,7 @@
 """The needs of each queue, and the conversions that are requested now. Pure.
 
 Planning ends here if no queue needs a node, no administrator ordered one and no conversion was
-interrupted. The rest is in `new_requests.py`.
-"""
+interrupted. The rest is in `new_requests.py`."""
 
 from __future__ import annotations
 

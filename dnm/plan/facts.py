@@ -1,7 +1,6 @@
 """The facts of a run about each node, as answers to questions, and a node's transition. Pure.
 
-None means "could not be read": an unknown fact is neither a yes nor a no.
-"""
+None means "could not be read": an unknown fact is neither a yes nor a no."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ must not be resumed, is recorded at once.
 
 An interrupted lend is useful to a queue that needs a node of its namespace and type, within caps
 and restrictions: the conversion is requested by the node's name (`new_requests.py`). If no queue
-needs it, the node is recorded as returning, and the next run calls the converter.
-"""
+needs it, the node is recorded as returning, and the next run calls the converter."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The idle time is a multiple of the time that a return and a new conversion take at this site: SHORT,
 or LONG if LONG would have cost less over the queue's last pauses; FIRST before the first pause. A
-configured idle time is used as it is. docs/adr/0010-one-idle-rule.md has a proof. Pure.
-"""
+configured idle time is used as it is. docs/adr/0010-one-idle-rule.md has a proof. Pure."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A server that was restored, a filter in front of it or a cold cache can answer w
 that is empty or partial. dnm detects such a list by contradictions, not by its size: as long as a
 Node exists, it runs pods of DaemonSets or mirror pods of its kubelet. The registry records which
 Nodes had such pods, and which namespaces had pods on each lent node. Decisions that depend on such
-a list wait, as for any fact that could not be read.
-"""
+a list wait, as for any fact that could not be read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Invariants of every plan, checked as a whole before any action. Pure.
 
 The stages keep each of these true in their own ways; here they are checked independently. A plan
-that breaks one shows a defect of dnm, and no part of it is executed.
-"""
+that breaks one shows a defect of dnm, and no part of it is executed."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ refused. A registry in Kubernetes has the name of its Secret instead of a word.
 
 All times are those of the API server: a wrong clock of a host neither ends a Lease nor keeps it.
 
-`refusal.py` has the actions of a refused run. Pure.
-"""
+`refusal.py` has the actions of a refused run. Pure."""
 
 from __future__ import annotations
 

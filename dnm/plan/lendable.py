@@ -3,8 +3,7 @@ rules), and what delays a conversion now. Pure.
 
 Caps count the registry, every conversion under way, and every Node with the mark of this instance.
 The cooldown is between conversions; a node type backs off after failures. `breaker.py` stops a
-queue after nodes went unused.
-"""
+queue after nodes went unused."""
 
 from __future__ import annotations
 

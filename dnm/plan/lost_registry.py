@@ -2,8 +2,7 @@
 
 Only the registry has the pause and the nodes that are held or excluded. So each run keeps their
 names in the Lease, without reasons and operators. If there is no registry, but the cluster shows
-that this instance has acted, lending stops until `dnm resume`. Pure.
-"""
+that this instance has acted, lending stops until `dnm resume`. Pure."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ the fence, no pod on the node, limits that do not count it, and no use of it by 
 
 A node that leaves although its queue uses it is fenced. Its pods keep running, its queue counts it
 until it is empty, and then it is returned even if its queue needs it. `dnm hold` or the end of the
-reason keeps it: the fence is lifted. The reasons to leave come from rules: `plan/rules`.
-"""
+reason keeps it: the fence is lifted. The reasons to leave come from rules: `plan/rules`."""
 
 from __future__ import annotations
 

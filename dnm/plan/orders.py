@@ -4,8 +4,7 @@ An order is a level, not an event: until its end it requests as many nodes as it
 that serve it or are incoming. Every cap, the floors, the budgets, the pause and
 `max_conversions_per_run` apply. `--force` ignores the cooldown, the back-off at the time of the
 order, the breaker, and jobs that wait. After a failure since then, the usual back-off applies, also
-that of the breaker.
-"""
+that of the breaker."""
 
 from __future__ import annotations
 

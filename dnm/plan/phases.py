@@ -6,8 +6,7 @@ Nothing here decides whether a queue can spare a node or needs one more (`node_d
 - A node serves only once it is Ready with its allocatable known; its size is recorded then.
 - A node is forgotten only when the batch side has it in service and Kubernetes has no such Node.
 - A fact that could not be read moves nothing and restarts the idle clock.
-- Every phase has a deadline. A node past it is `failed`; dnm watches it, and it can recover.
-"""
+- Every phase has a deadline. A node past it is `failed`; dnm watches it, and it can recover."""
 
 from __future__ import annotations
 

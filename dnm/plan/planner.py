@@ -13,8 +13,7 @@ The stages, each a function of the values that it needs:
 Invariants; `plan/invariants.py` checks those that a plan shows: a conversion is only planned within
 every cap; a limit is computed from the nodes that serve now; a node is only passed to the converter
 after it was seen fenced, empty, and out of Slurm's service; an unreadable fact plans no step that
-depends on it; without a change in demand the next plan is empty.
-"""
+depends on it; without a change in demand the next plan is empty."""
 
 from __future__ import annotations
 

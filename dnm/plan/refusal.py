@@ -1,8 +1,7 @@
 """The plan of a registry that may not act: the reason, and the actions that remain.
 
 A refused run reports the output of its own converters, and ends overdue ones: no other host can. It
-lends, returns, marks, fences and edits nothing, and its registry stays the same. Pure.
-"""
+lends, returns, marks, fences and edits nothing, and its registry stays the same. Pure."""
 
 from __future__ import annotations
 

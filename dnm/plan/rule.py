@@ -3,8 +3,7 @@ table. The core calls the rules that are on, and names none of them. Pure.
 
 The table's order is the order of precedence: of two rules about one thing the first wins, and their
 texts appear in that order. A rule that is off is not imported. A rule stays on after the removal of
-its option as long as the record needs a cleanup.
-"""
+its option as long as the record needs a cleanup."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Limits that could not be read, and the queues that a run can use all the same. Pure.
 
 Trouble with the limits of one queue must not change what happens to a queue of another queue system
-or namespace. A queue without limits is never in trouble.
-"""
+or namespace. A queue without limits is never in trouble."""
 
 from __future__ import annotations
 

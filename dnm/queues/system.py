@@ -1,8 +1,7 @@
 """The interface of a queue system. Each one is a package below this one, with a module `system`.
 
 A `QueueSystem` reads facts before any decision and writes limits after it. It makes a value of type
-`Queues` from these facts. The planner asks only this value and imports no queue system.
-"""
+`Queues` from these facts. The planner asks only this value and imports no queue system."""
 
 from __future__ import annotations
 

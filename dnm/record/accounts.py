@@ -2,8 +2,7 @@
 
 A stay is one lend of a node, from its first record to its return, with its phases. A wait is the
 time in which the pods of a queue lacked free capacity or quota. `price.py` estimates the cost of
-lending for jobs.
-"""
+lending for jobs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The Events that a run creates in Kubernetes, from the lines of history. Pure.
 
 They report each transition of a node, each new kind of pods that wait without getting a node, and
-each changed decision about waiting pods. An idle hour creates none.
-"""
+each changed decision about waiting pods. An idle hour creates none."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ transition.
 
 A run appends with one write and a sync, under the registry's lock. Readers need no lock. A crash
 may leave an incomplete last line. Readers skip it; the next writer repeats it from the registry.
-Old or large files are renamed to `history-TIME.jsonl` and deleted after `keep`.
-"""
+Old or large files are renamed to `history-TIME.jsonl` and deleted after `keep`."""
 
 from __future__ import annotations
 

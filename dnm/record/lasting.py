@@ -2,8 +2,7 @@
 hour, then daily, and once when it is over. Pure.
 
 So a mail from cron means that something has happened. Two sentences that differ only in times,
-spans or request ids count as the same error; other names or amounts make another error.
-"""
+spans or request ids count as the same error; other names or amounts make another error."""
 
 from __future__ import annotations
 

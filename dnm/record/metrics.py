@@ -3,8 +3,7 @@
 Each value is computed from registry and configuration, so that a run and `dnm status` agree. No
 label is a node's name, so the number of series stays bounded. Amounts are in base units: cores,
 bytes, seconds. The text is Prometheus' format 0.0.4. dnm formats it itself, since loading a library
-takes longer than `dnm status`.
-"""
+takes longer than `dnm status`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A minute in which a node was lent, while jobs waited that would have started on it, is a node-minute
 that jobs paid. There are never more of these than minutes for which nodes were lent. In a time that
-no run has observed, the cost is unknown, not zero: that time counts neither as paid nor as free.
-"""
+no run has observed, the cost is unknown, not zero: that time counts neither as paid nor as free."""
 
 from __future__ import annotations
 

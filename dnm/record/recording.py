@@ -7,8 +7,7 @@ history then recognizes it by its bytes, since each line has its own number.
 
 A change of limits happens in the cluster and not in the registry. Its lines are in
 `memory.intended` until the write is known to have happened. The next run reports the lines that a
-run left there, unless it would have to make the same change again.
-"""
+run left there, unless it would have to make the same change again."""
 
 from __future__ import annotations
 

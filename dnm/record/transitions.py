@@ -1,8 +1,7 @@
 """The differences between two registries, as lines of history. Pure.
 
 The code that makes a change does not report it. dnm compares the registries before and after a run
-or command, and takes the reason of each difference from the plan's decision.
-"""
+or command, and takes the reason of each difference from the plan's decision."""
 
 from __future__ import annotations
 

@@ -2,5 +2,4 @@
 
 `snapshot` reads everything, `actuator` makes all changes. Only cli may import it; it imports the
 packages with side effects (config, kube, converter, queues, record), and the core (calendar,
-demand, sizing, plan, kubelet, model), and host.
-"""
+demand, sizing, plan, kubelet, model), and host."""

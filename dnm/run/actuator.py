@@ -2,8 +2,7 @@
 
 It saves the registry before the first action and after each, so that the next run finds open steps.
 A failed action does not stop the others. Actions for queues whose limits could not be written are
-skipped (`unwritten.py`), and actions on a node that has changed since the run read it.
-"""
+skipped (`unwritten.py`), and actions on a node that has changed since the run read it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Each read has a bound. If a file cannot be read or is malformed, the run continues with the events
 that dnm read from it last (`dnm/calendar/in_force.py`). Files are trusted as the configuration is,
-because an author of events decides what is lent.
-"""
+because an author of events decides what is lent."""
 
 from __future__ import annotations
 

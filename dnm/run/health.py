@@ -7,8 +7,7 @@
     person   2   an administrator must act: a failed node, a question of a run, a lost registry
 
 After each word except ok, the reason follows. The holder of the lock and its start are always
-reported, because dnm does nothing while a process of another user holds the lock.
-"""
+reported, because dnm does nothing while a process of another user holds the lock."""
 
 from __future__ import annotations
 

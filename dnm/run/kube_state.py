@@ -4,8 +4,7 @@ It is a Secret, not a ConfigMap, since it contains output of converters and name
 file of a registry is protected too. A run reads it once. It writes the Secret with its own run
 number, under the resourceVersion that it read or wrote last. A run that takes the Lease first
 writes its number, which changes the resourceVersion. After that, a write of an earlier run is
-refused, for example of one that was asleep while another run acted.
-"""
+refused, for example of one that was asleep while another run acted."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ If a holder died, another host takes over after it has *seen* the Lease unchange
 duration. It measures that with its own clock since boot and uses no time of another host. On one
 host and path there is one lock, which this run holds. So a Lease that was written with this host
 and path belongs to a dead run. A pod has no lasting host and path, and its files are lost when it
-ends. So a run in a pod watches the Lease for the full duration itself.
-"""
+ends. So a run in a pod watches the Lease for the full duration itself."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ steps, and releases it at the end. Each run that takes the Lease gets a higher n
 earlier run can write there.
 
 Commands of an administrator with `registry = file` work without the API server, under the lock of
-the file (`lock.py`) alone.
-"""
+the file (`lock.py`) alone."""
 
 from __future__ import annotations
 

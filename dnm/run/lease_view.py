@@ -1,8 +1,7 @@
 """The Lease of an instance as a run reads it: once, and without writing.
 
 A run that acts takes the Lease (`lease_lock.py`). `lease_holder.py` decides how long a run waits
-for another one. `dnm/plan/lease.py` decides which registry acts.
-"""
+for another one. `dnm/plan/lease.py` decides which registry acts."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 hosts, the Lease (`lease_lock.py`) decides.
 
 A user who can open the file of the lock can hold it and block dnm forever. So only its owner may
-open it, and dnm removes the permissions of other users. The kernel reports its holder.
-"""
+open it, and dnm removes the permissions of other users. The kernel reports its holder."""
 
 from __future__ import annotations
 

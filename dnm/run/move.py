@@ -3,8 +3,7 @@
 At each moment at most one of the two places is valid. First dnm writes the registry to the new
 place as an "arriving" document, which is not valid yet. Then it replaces the document in the old
 place by a note that names the new one. Last it writes the valid document. If dnm is killed in
-between, the same command completes the move. Until then no run of either place acts.
-"""
+between, the same command completes the move. Until then no run of either place acts."""
 
 from __future__ import annotations
 

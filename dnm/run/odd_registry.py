@@ -3,8 +3,7 @@
 dnm reads a document of the predecessor. If the document is damaged, was moved, or is of another
 release, it reports the next step. If no document but a history exists, dnm begins a new registry,
 with the pause, holds and exclusions of the history. The reason of its pause names the lost orders
-and events. Nothing is lent until an administrator has acknowledged the loss with `dnm resume`.
-"""
+and events. Nothing is lent until an administrator has acknowledged the loss with `dnm resume`."""
 
 from __future__ import annotations
 

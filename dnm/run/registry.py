@@ -2,8 +2,7 @@
 
 A document that is unreadable, of a newer version, or with an unknown phase stops the run. Only a
 site that never had a registry begins with an empty one. The document before the last change is
-kept. dnm reads a registry file of the predecessor and replaces it by its own form.
-"""
+kept. dnm reads a registry file of the predecessor and replaces it by its own form."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
     neither a document nor a history exists.
 
     Raises RegistryError with the next step for a document that cannot be trusted. Raises KubeError
-    if the registry is in Kubernetes and the API server does not answer.
-    """
+    if the registry is in Kubernetes and the API server does not answer."""
     with opened_state(config) if state is None else nullcontext(state) as place:
         return _load(config, place, now)
 

@@ -1,8 +1,7 @@
 """The snapshot: all facts of a run, read once before any decision.
 
 A failed read becomes an `Unreadable` in its place. The nodes of Slurm are read only if a decision
-depends on them: a queue may need a node, or a lent node is in another phase than serving.
-"""
+depends on them: a queue may need a node, or a lent node is in another phase than serving."""
 
 from __future__ import annotations
 

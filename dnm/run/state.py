@@ -1,8 +1,7 @@
 """The place of the registry: a file of this host, or a Secret in Kubernetes (`kube_state.py`).
 
 The document and the code that uses it are the same for both. A run acts from either only while it
-holds the Lease of its instance (`lease_lock.py`).
-"""
+holds the Lease of its instance (`lease_lock.py`)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
         -o Submit,Start,End,NNodes,TimelimitRaw,NodeList
 
 A job has the type of its first node. Jobs that never began, jobs on nodes that are never lent, and
-unreadable lines are left out; their number is reported.
-"""
+unreadable lines are left out; their number is reported."""
 
 from __future__ import annotations
 

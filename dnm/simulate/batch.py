@@ -4,8 +4,7 @@ The rule is EASY backfill, as Slurm's sched/backfill does it for the first job i
 promised the moment at which enough nodes will be free by the time limits of running jobs. A later
 job starts before it only if it keeps that promise. Nodes are taken by name, as Slurm does among
 equals, so that those with high numbers are idle for longest. As with the shipped converter, idle
-nodes that are planned for the first job are not lent.
-"""
+nodes that are planned for the first job are not lent."""
 
 from __future__ import annotations
 

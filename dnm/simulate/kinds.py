@@ -5,8 +5,7 @@ Among equal pods, the sums of their creation times show which ones began and end
 has no sums, the oldest pod begins first, the one that began first ends first, and as few pods as
 possible were created, spread over the time in between. All pods of a gang begin when the last one
 has a node. A gang shrinks as its pods end, so only created pods show its size. The record never
-has pods that were created and deleted between two lines.
-"""
+has pods that were created and deleted between two lines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The pending pods, in the order of their creation.
 
 If one pod does not fit, no pod of its kind does. So the scheduler reads only the first of each
-kind, and a year without lending, with all pods pending at the end, takes no longer than another.
-"""
+kind, and a year without lending, with all pods pending at the end, takes no longer than another."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Every interval is a run. A run leaves converters active that take longer than half of the interval,
 and the next runs read their output and their result, as with the shipped converter. After a run
-that changes nothing and waits for nothing, the policy rests until the next event (`_rest`).
-"""
+that changes nothing and waits for nothing, the policy rests until the next event (`_rest`)."""
 
 from __future__ import annotations
 

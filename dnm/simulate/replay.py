@@ -6,8 +6,7 @@ Without that record, the history has only lent nodes. Each used node represents 
 request, from the request until the node was idle. The load of the permanent nodes is constant, and
 pods that never got a node are missing.
 
-The history gives the times of conversions and returns, and the share of failures, in both cases.
-"""
+The history gives the times of conversions and returns, and the share of failures, in both cases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The values of a world: users' requests, nodes, conversions, and the costs of a policy.
 
-Amounts are in thousandths of a core and in bytes, times in seconds since the workload begins.
-"""
+Amounts are in thousandths of a core and in bytes, times in seconds since the workload begins."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ pods (gangSchedulingStyle Soft). Times are seconds since the workload begins.
 
 A policy that rests is called again after the next event. `changes` counts all events, `version`
 those that concern every policy: pods that found no free capacity when created, or that had waited;
-the first and the last pod of a lent node; nodes that are lent or returned.
-"""
+the first and the last pod of a lent node; nodes that are lent or returned."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 An `Allotment` holds the free space, the limits and the budget of one decision and is discarded with
 it. `serve` decides for one queue and reserves the result: used space, used quota, and limits that
-the granted nodes raise (for siblings too, through shared ancestors).
-"""
+the granted nodes raise (for siblings too, through shared ancestors)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The rule: a pending pod belongs to the nearest monitored queue above it. It is schedulable if an
 empty new node of one of the queue's types could run it; otherwise it is reported with the reason,
-and causes no conversion.
-"""
+and causes no conversion."""
 
 from __future__ import annotations
 

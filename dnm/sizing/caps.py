@@ -1,8 +1,7 @@
 """The number of nodes that may still be lent within each bound: caps, the batch side and the rules.
 
 The rule: each lent node of a pool reduces every bound that applies to the pool. Each bound has a
-text for verdicts. A cap that is not set bounds nothing.
-"""
+text for verdicts. A cap that is not set bounds nothing."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The queue with the higher priority gets nodes first. Between equal priorities each node goes to the
 namespace with the fewest nodes under the scarce bound, incoming ones included. Between these the
-order of the claims decides.
-"""
+order of the claims decides."""
 
 from __future__ import annotations
 

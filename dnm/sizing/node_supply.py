@@ -2,8 +2,7 @@
 
 A new node is expected to be like most healthy lent nodes of its type, or like the configuration if
 there is none. So a declared amount that the first node lacked does not cause a second lend, and a
-property of one node among several does not describe its type.
-"""
+property of one node among several does not describe its type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The problem of packing and its solution. Amounts are vectors over the same axes (resource names
 in a fixed order). Equal pods are one item with a count. Nodes are bins, of which only the free
-space matters.
-"""
+space matters."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The rule: a pod needs quota at every level above it that limits one of its resources (root is the
 cluster itself and does not count). A node that serves a queue raises that queue and all its limited
-ancestors, nothing below it.
-"""
+ancestors, nothing below it."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ limited ancestor by its size.
 
 `queues` are the limits after this run's edits: baseline plus the serving nodes. Incoming nodes
 (NodeSupply.incoming) are added here. The result has the needs, and what the budget grants of them;
-limits per run, cooldown, back-off, breaker and pause are the planner's.
-"""
+limits per run, cooldown, back-off, breaker and pause are the planner's."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The rule: a Workload gets nodes only if all of its pods get capacity and quota, on existing nodes
 and on those that the budget allows; with partial admission, at least its minimum. Workloads are
 tried in the order of their queue, and queues of equal priority in turns. Pods of a Workload that
-cannot be completed request nothing.
-"""
+cannot be completed request nothing."""
 
 from __future__ import annotations
 

@@ -110,8 +110,7 @@ def reset(
     """Reset a circuit breaker, a back-off or failed nodes.
 
     NAME is a queue (closes its breaker), a node type (ends its back-off), a failed node or a host
-    list of failed nodes (tries to return them again).
-    """
+    list of failed nodes (tries to return them again)."""
     names = named_nodes((name,)) if "[" in name or "," in name else (name,)
     now = datetime.now(UTC)
     each = ({"name": name, "now": now} for name in names)

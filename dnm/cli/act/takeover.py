@@ -57,8 +57,7 @@ def takeover(
 ) -> str:
     """Take over this instance from another host.
 
-    Only one registry acts for an instance_id. Stop dnm on the other host first.
-    """
+    Only one registry acts for an instance_id. Stop dnm on the other host first."""
     with closing(KubeClient.connect(config)) as kube, opened_state(config) as state:
         attach_lease(config, state, kube)
         state.begins_anew = True

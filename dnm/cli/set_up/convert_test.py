@@ -31,8 +31,7 @@ def convert_test(
 ) -> int:
     """Move a drained node to Kubernetes and back; report what this changed.
 
-    Drain the node in Slurm first.
-    """
+    Drain the node in Slurm first."""
     settings = load_settings({}, os.environ, config_path)
     played: list[Round] = []
     for play_round in play_rounds(settings, node, namespace, rounds, _print_progress):

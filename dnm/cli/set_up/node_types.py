@@ -80,8 +80,7 @@ def check(
 ) -> int:
     """Check kubelet settings without a cluster; print all problems (exit code 1).
 
-    The command reads only the ini, so that it can run in CI before a change is rolled out.
-    """
+    The command reads only the ini, so that it can run in CI before a change is rolled out."""
     _, configured, problems = load_node_types(config_path, os.environ)
     chosen = {name: _named(configured, name) for name in types} if types else configured
     document = node_types_document(chosen, problems)

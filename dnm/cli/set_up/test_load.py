@@ -2,8 +2,7 @@
 
 `dnm test-load` creates the Deployment, shows how many of its pods run, and ends when all run or
 when the time in `--wait` has passed. A label marks the Deployments that are test loads of this
-instance.
-"""
+instance."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ def test_load(
 ) -> int:
     """Create sleeping pods that can run on lent nodes, and show their progress.
 
-    Run the command again to change the load. With -o yaml or json it only prints the manifest.
-    """
+    Run the command again to change the load. With -o yaml or json it only prints the manifest."""
     if delete and (dry_run or output != "text"):
         raise typer.BadParameter("it prints no manifest", param_hint="--delete")
     if delete:

@@ -1,8 +1,7 @@
 """The end of a command by Ctrl-C, always with a message and exit code 130.
 
 typer handles Ctrl-C only while a command runs. During imports and in finalizers, Python prints a
-traceback or ignores it (tests/cli/test_app.py).
-"""
+traceback or ignores it (tests/cli/test_app.py)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 rich breaks names if a table is too wide, also in a pipe, and interprets control characters and
 markup in names (tests/cli/test_plumbing.py). Its import takes 50 ms, so dnm imports it only for a
-terminal (`paint.py`).
-"""
+terminal (`paint.py`)."""
 
 from __future__ import annotations
 

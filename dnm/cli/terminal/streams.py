@@ -2,8 +2,7 @@
 closed.
 
 typer ends a command at the first failed write, even a run that converts a node
-(tests/cli/test_plumbing.py).
-"""
+(tests/cli/test_plumbing.py)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Every command gets an environment of its own: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ would
 silently empty or shift an answer. slurmctld may still carry out a command that timed out. This
 raises `SlurmOutcomeUnknown`, and callers read the state back. A command names one node, because
-Slurm carries out an update of a list in part if one name is wrong.
-"""
+Slurm carries out an update of a list in part if one name is wrong."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ It is for hosts without munge and Slurm's commands. A request over TCP has a tok
 unix socket, slurmrestd identifies the client by its user id. Only root or dnm's user may be able to
 write the token's file. dnm reads it for each request, since a token lasts half an hour by default.
 Messages name the file and never the token. dnm closes each connection after one request, because
-slurmrestd allows few. A change without an answer raises `SlurmOutcomeUnknown`, as with commands.
-"""
+slurmrestd allows few. A change without an answer raises `SlurmOutcomeUnknown`, as with commands."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ The body shows whether a request succeeded: 22.05 answers 500 for an unknown nod
 with `errors`. dnm uses the newest version that both know and that hides no state: with a hidden
 state, a busy or foreign node would look idle. A missing key is an error and never an empty list.
 Two shapes differ: up to v0.0.38 a state is a word in small letters with `state_flags`, and a number
-is a number or null. Later a state is a list of words, and a number is `{set, infinite, number}`.
-"""
+is a number or null. Later a state is a list of words, and a number is `{set, infinite, number}`."""
 
 from __future__ import annotations
 

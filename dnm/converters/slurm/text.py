@@ -5,8 +5,7 @@ three shapes since, and 21.08 and 22.05 report no jobs with exit 0 if the contro
 are epoch seconds (SLURM_TIME_FORMAT=%s), or ISO in UTC if Slurm does not know that format.
 
 Free text (OS, Reason, Comment, Extra) is cut out by its position in the line, so that a Reason with
-`State=IDLE` has no effect. Unparsable text raises a SlurmError and has no default.
-"""
+`State=IDLE` has no effect. Unparsable text raises a SlurmError and has no default."""
 
 from __future__ import annotations
 

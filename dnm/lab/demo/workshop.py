@@ -1,8 +1,7 @@
 """`dnm demo`: a workshop on an embedded cluster, with the real command and final checks.
 
 The sandbox is a separate process. The demo reads only its Kubernetes API and its list of
-violations, and starts dnm repeatedly as cron does. Ctrl-C removes all files.
-"""
+violations, and starts dnm repeatedly as cron does. Ctrl-C removes all files."""
 
 from __future__ import annotations
 

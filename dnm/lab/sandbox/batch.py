@@ -1,8 +1,7 @@
 """The batch side: machines with states like Slurm's, jobs on them, and a FIFO that starts jobs.
 
 A machine is in one place at a time: `batch`, `leaving` (claimed by a converter), `kubernetes`, or
-`returning`. Each drain is stored with its owner, so that lifting one leaves the others.
-"""
+`returning`. Each drain is stored with its owner, so that lifting one leaves the others."""
 
 from __future__ import annotations
 

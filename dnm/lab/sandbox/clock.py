@@ -1,7 +1,6 @@
 """The sandbox's time: real time, or a time that a test sets.
 
-A controller that waits registers a time with `call_at`, and its step runs at that time.
-"""
+A controller that waits registers a time with `call_at`, and its step runs at that time."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ import msgspec
 class Clock:
     """A clock in seconds since the epoch. `speed` divides every duration, in real and manual time.
 
-    `skew_seconds` is added to the Date header only, for tests of clock checks.
-    """
+    `skew_seconds` is added to the Date header only, for tests of clock checks."""
 
     def __init__(self, *, manual: bool = False, speed: float = 1.0) -> None:
         self.manual = manual

@@ -1,8 +1,7 @@
 """`dnm sandbox up` and `dnm sandbox down`, which start and stop a sandbox in the background.
 
 A directory with the marker file belongs to the sandbox. Any other directory that is not empty is
-left alone.
-"""
+left alone."""
 
 from __future__ import annotations
 

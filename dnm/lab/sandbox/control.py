@@ -3,8 +3,7 @@
 Each route calls a method of `Sandbox` and adds no behaviour.
 
 The sandbox's `node-convert` sends its process, the number of arguments, the arguments and its
-environment, separated by NUL. The server answers with a line of numbers and the output.
-"""
+environment, separated by NUL. The server answers with a line of numbers and the output."""
 
 from __future__ import annotations
 

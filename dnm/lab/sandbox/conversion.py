@@ -43,8 +43,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
     nodes that it converts too few. stuck: machines stay claimed. late_seconds: the delay until the
     Node registers. hang: it never ends, `before` or `after` its work, and ignores SIGTERM, as does
     a child of it. detached: its work continues after the converter is killed. seconds: its
-    duration. stdout, stderr: its output.
-    """
+    duration. stdout, stderr: its output."""
 
     direction: Literal["k8s", "batch", "list"] = "k8s"
     act: bool = True

@@ -1,8 +1,7 @@
 """The embedded cluster in memory: it joins the parts, runs their steps, and has methods for tests.
 
 These methods change the cluster like users, administrators and machines do. They acquire the lock
-and take effect at once, and clients see their changes like any other.
-"""
+and take effect at once, and clients see their changes like any other."""
 
 from __future__ import annotations
 

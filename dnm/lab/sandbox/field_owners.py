@@ -2,8 +2,7 @@
 
 As in apimachinery's managedfields (kubernetes v1.34), only objects that a request has created have
 owners. A path is the steps of FieldsV1: `f:NAME` for a field, `k:{"name":"c"}` and `v:"x"` for an
-item, with "." at the end for the item itself. Server-side apply is not implemented.
-"""
+item, with "." at the end for the item itself. Server-side apply is not implemented."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """HTTP/1.1 on loopback: reads requests, applies injected faults, writes answers.
 
-Each connection has a thread. Other modules compute the answers; this one only transfers bytes.
-"""
+Each connection has a thread. Other modules compute the answers; this one only transfers bytes."""
 
 from __future__ import annotations
 

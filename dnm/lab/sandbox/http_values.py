@@ -70,8 +70,7 @@ class Fault(msgspec.Struct, kw_only=True):
     down: does nothing and closes it. garbage: acts, and answers 200 with `body`, by default a page
     of HTML. empty: answers a list without its items. trickle: sends a byte of the answer every
     `seconds`. busy: answers 429 like flow control, and each time demands a wait twice as long, up
-    to 16 seconds.
-    """
+    to 16 seconds."""
 
     kind: Literal["slow", "status", "cut", "lost", "down", "garbage", "empty", "trickle", "busy"]
     path: str = ""  # regular expression, searched in the path; empty: every path but /sandbox

@@ -1,7 +1,6 @@
 """Kubelets, and the node and pod controllers: they start and end pods and taint nodes.
 
-Due times are not stored in the objects, because times of the API have whole seconds.
-"""
+Due times are not stored in the objects, because times of the API have whole seconds."""
 
 from __future__ import annotations
 

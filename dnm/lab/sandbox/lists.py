@@ -1,8 +1,7 @@
 """Lists: selectors, consistent pages, and watches.
 
 The token of a page refers to the list at the time of the first page, like a revision of etcd. An
-expired token leads to status 410.
-"""
+expired token leads to status 410."""
 
 from __future__ import annotations
 

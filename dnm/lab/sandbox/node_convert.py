@@ -2,8 +2,7 @@
 
 An isolated interpreter runs it as a file, and tests start it thousands of times. So it imports only
 a little of the standard library: `json` and `socket` would each double the time of a start. It
-exchanges a few plain lines (`control.py`) through `_socket`, on which `socket` is built.
-"""
+exchanges a few plain lines (`control.py`) through `_socket`, on which `socket` is built."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Sources: yunikorn-k8shim 1.9, pkg/common/resource.go, pkg/common/utils/utils.go,
 It does not use dnm's code, so that tests can compare both. Quantities of Kubernetes follow
 resource.Quantity of apimachinery; those of YuniKorn are whole numbers
 (pkg/common/resources/quantity.go). Results have YuniKorn's units: `vcore` in thousandths, all other
-resources in bytes or pieces.
-"""
+resources in bytes or pieces."""
 
 from __future__ import annotations
 

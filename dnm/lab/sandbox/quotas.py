@@ -1,8 +1,7 @@
 """ResourceQuotas: their use, and the refusal of pods beyond them.
 
 Source: kubernetes v1.34, plugin/pkg/admission/resourcequota and pkg/quota/v1/evaluator/core. Only
-limits on the number of pods and on their requests are implemented, without scopes.
-"""
+limits on the number of pods and on their requests are implemented, without scopes."""
 
 from __future__ import annotations
 

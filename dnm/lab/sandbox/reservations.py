@@ -1,8 +1,7 @@
 """Reservations in the sandbox's Slurm that begin later, and how the converter changes them.
 
 As in Slurm, a reservation is refused if another one overlaps, if its name is in use, or if a job
-may still run when it begins. No job starts that would run into it. It is deleted at its end.
-"""
+may still run when it begins. No job starts that would run into it. It is deleted at its end."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A pod of YuniKorn is bound if its queue and all parents have headroom and a node has free capacity.
 The first pod of an application decides its queue. Sources: yunikorn-k8shim (pkg/cache) and
 yunikorn-core (pkg/scheduler/objects). Gang placeholders, user limits, preemption, placement rules,
-affinity, spread, host ports and the nodes of a volume are not implemented.
-"""
+affinity, spread, host ports and the nodes of a volume are not implemented."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The initial site of `dnm sandbox up` and of the demo, and dnm's configuration for it.
 
 Two Kubernetes nodes of 64 CPUs and 128 GB have no free capacity. Three of twelve batch nodes of 128
-CPUs and 256 GB have jobs. The queue `root.anvil.services.dev` has 80 vcores and 320 GB.
-"""
+CPUs and 256 GB have jobs. The queue `root.anvil.services.dev` has 80 vcores and 320 GB."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A write replaces the stored object. A write without a change keeps the object and its
 resourceVersion. Readers share objects and must not modify them; `fetch` returns a copy. One lock
-protects all objects; each caller acquires it.
-"""
+protects all objects; each caller acquires it."""
 
 from __future__ import annotations
 

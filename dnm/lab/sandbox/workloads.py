@@ -4,8 +4,7 @@ A change of a Deployment's template creates a new ReplicaSet and deletes the pod
 once (strategy Recreate). Objects without their controlling owner are deleted.
 
 If the API server refuses a pod, its controller waits as long again as its pods have been refused,
-or until the workload or one of its pods changes.
-"""
+or until the workload or one of its pods changes."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ It is parsed, but not validated: the sandbox refuses unreadable documents and th
 chooses (`refuses`). `tests/real/queue_documents.py` asks YuniKorn's own code. With an admission
 webhook, a refused document is denied. Without one it is stored, and the scheduler keeps the old
 queues. Packed documents, other policy groups and `service.enableConfigHotRefresh` are not
-implemented.
-"""
+implemented."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The rule: a node is lent only if Slurm keeps the floor of its type, and of each 
 of that type. The node and every requested node that has not joined count as lent. A node in an
 unknown state does not count for Slurm. dnm does not know in advance which node a converter takes,
 so a partition at its floor stops every type that it has. A partition that is not listed stops all
-types: its floor could not be counted.
-"""
+types: its floor could not be counted."""
 
 from __future__ import annotations
 

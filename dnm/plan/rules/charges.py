@@ -2,8 +2,7 @@
 
 The rule: a request names the account of its order, or else of its namespace. Its nodes are charged
 to that account until they are returned, whatever they serve. The requests of the pods on a charged
-node are summed up over time. The registry changes only if these requests change.
-"""
+node are summed up over time. The registry changes only if these requests change."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A lent node is spare if less than half of it is used, its pods fit into nine ten
 capacity of the other nodes of its namespace, and its queue can do without its quota. If it is spare
 for ten minutes while no pod of the queue waits, it is fenced. Then it gets no new pods, its pods
 run on, and it is returned once they have ended. The first pod that waits ends the fence. No pod is
-evicted. A run fences at most one node of a queue for this.
-"""
+evicted. A run fences at most one node of a queue for this."""
 
 from __future__ import annotations
 

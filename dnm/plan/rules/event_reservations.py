@@ -11,8 +11,7 @@ earlier than needed stays.
 
 dnm reserves empty nodes, because it does not know the free capacity of later. Once lending for an
 occurrence has begun, dnm reserves no more for it, but lends free nodes. When the occurrence has its
-nodes, dnm cancels the reservations on all other nodes at once.
-"""
+nodes, dnm cancels the reservations on all other nodes at once."""
 
 from __future__ import annotations
 

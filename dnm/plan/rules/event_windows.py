@@ -1,8 +1,7 @@
 """Projected need: the windows (occurrences) of events, and when each begins to matter. Pure.
 
 Nodes are lent for a window from its start less the time that lending takes, until its end. Lent
-nodes are kept for it from earlier on: from its start less the time of a return and a lend.
-"""
+nodes are kept for it from earlier on: from its start less the time of a return and a lend."""
 
 from __future__ import annotations
 

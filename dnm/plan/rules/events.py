@@ -4,8 +4,7 @@ The pods of an event are sized as if all were pending now. Other pods keep their
 on free capacity of nodes that are not lent, and then on new nodes. Nodes lent to the event's
 namespace are left out, and so are its pods that were created after lending for the event began:
 they belong to the event. Earlier pods count as others. Events at the same time have different pods,
-so they are sized together.
-"""
+so they are sized together."""
 
 from __future__ import annotations
 

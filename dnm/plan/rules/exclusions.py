@@ -9,8 +9,7 @@ lent again. A hold keeps a node where it is, so it returns none.
 
 Every recorded node is judged once, as soon as all facts for the rules are known. If a call excluded
 the node and brought it, the conversion counts as failed: else the next run would try again. A node
-that was excluded while it was joining is no failure: the next call gets the new list.
-"""
+that was excluded while it was joining is no failure: the next call gets the new list."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A lent node that shows one of the configured conditions or taints (signs) is fenced, its pods are
 evicted, and it is returned. It stays drained in Slurm, with the sign as the reason, until an
-administrator or the site's health check resumes it. It stays faulty even if the sign disappears.
-"""
+administrator or the site's health check resumes it. It stays faulty even if the sign disappears."""
 
 from __future__ import annotations
 

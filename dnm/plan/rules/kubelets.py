@@ -1,7 +1,6 @@
 """Effects of kubelet settings on a run: types that are not lent, and nodes that differ.
 
-Pure. The rule is on if any node type configures its kubelets.
-"""
+Pure. The rule is on if any node type configures its kubelets."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The rule: if pods use less than a tenth of what their lent nodes offer, by the resource that they
 use most, dnm records since when. After two hours of that, dnm reports the queue; it does nothing
 else. The rule is on once nodes have served for hours. While the use of pods is unknown, the record
-stays.
-"""
+stays."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`max_lend_hours`: the longest time for which a node may be lent. Pure.
 
 The rule: after that time the node is fenced, its pods end, and it is returned; its queue may be
-lent another.
-"""
+lent another."""
 
 from __future__ import annotations
 

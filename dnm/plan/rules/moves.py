@@ -5,8 +5,7 @@ The rule: a node moves if its own queue can spare it (`choose_releases`). It mov
 waiting pods, or below its min_nodes, that would be lent a node of the type. A move takes no node
 from Slurm. The caps and the budget of its new namespace, that queue's breaker, waiting jobs, holds,
 exclusions, orders, floors and the pause apply. A move continues only while the new queue needs the
-node and the old one does not.
-"""
+node and the old one does not."""
 
 from __future__ import annotations
 

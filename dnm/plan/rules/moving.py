@@ -8,8 +8,7 @@ Invariants: the node counts for no queue's limit while it moves. It has one name
 taints or the other's, never some of both. Its fence is lifted for the new namespace only once it
 was seen fenced, relabelled and without pods: then no pod of the old namespace runs on it. The
 progress is stored on the Node, so a run can be killed at any point. Any reason to stop, or the
-deadline, moves it back to its old queue. If that fails too, an administrator is needed.
-"""
+deadline, moves it back to its old queue. If that fails too, an administrator is needed."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The rule: a node is lent only while an hour is left for it and for each node that its namespace has
 or has requested. Once the budget is used up, the namespace's nodes are fenced, their pods end, and
 they are returned. The week begins on Monday, 00:00 UTC. Nodes count from when the converter names
-them until they are back in Slurm. Only nodes that pods keep after that can exceed a budget.
-"""
+them until they are back in Slurm. Only nodes that pods keep after that can exceed a budget."""
 
 from __future__ import annotations
 

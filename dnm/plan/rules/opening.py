@@ -1,8 +1,7 @@
 """`readiness_checks`: a joining node gets no pods until the checks of its type pass. Pure.
 
 Only then it serves, and its queue grows. If a check does not pass in time, the node is returned,
-and its error names the check. A fact that could not be read neither opens nor returns a node.
-"""
+and its error names the check. A fact that could not be read neither opens nor returns a node."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`headroom` below 1: a share of each limit is always free. Pure.
 
 The rule: a limit must be at least what is used and requested, divided by `headroom`. It applies if
-a queue has pods, at the nearest level that limits a resource.
-"""
+a queue has pods, at the nearest level that limits a resource."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ dnm writes limits and ledger in one request, after it has recorded the same ledg
 A ledger is current if the quota still has the limits that were written with it. The ledger in the
 quota has precedence over the registry's. If neither is current, another client has changed the
 limits. Limits from an applied manifest contain no lent nodes. Limits that an administrator edited
-contain them. If dnm cannot distinguish the two, it asks the administrator.
-"""
+contain them. If dnm cannot distinguish the two, it asks the administrator."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A ledger contains the checksum of its document. If neither the ledger in the ConfigMap nor the one
 in the registry has the current checksum, another client has changed the document. If dnm cannot
-decide what the limits contain, it asks the administrator, so that it never adds an amount twice.
-"""
+decide what the limits contain, it asks the administrator, so that it never adds an amount twice."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ and what an edit or an advice depends on. Only YuniKorn checks everything else.
 `null` leaves a field unset, text fields accept any scalar as written, and null items of lists
 vanish. A reader turns one node into a value or UNSET. dnm refuses some YAML that YuniKorn accepts,
 because it hides numbers or is ambiguous (rule `dialect`): tags except `!!str`, `<<`, directives,
-and thousands of aliases.
-"""
+and thousands of aliases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The queue document as one value: its source, tree and ledger, and the reasons against an edit.
 
-A run reads it once; `edit.py` makes the next document.
-"""
+A run reads it once; `edit.py` makes the next document."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 equal output, and if nothing has to change, the texts are returned byte for byte.
 
 dnm first projects an edit: it decides the numbers (`limits.py`) and checks the resulting tree
-against YuniKorn's rules. It parses the text of an edit again only before it writes that edit.
-"""
+against YuniKorn's rules. It parses the text of an edit again only before it writes that edit."""
 
 from __future__ import annotations
 

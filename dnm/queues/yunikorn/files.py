@@ -1,7 +1,6 @@
 """Queue documents in files: a plain queues.yaml, or manifests that contain the ConfigMap.
 
-Violations in a manifest carry the manifest's own lines.
-"""
+Violations in a manifest carry the manifest's own lines."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ last wrote.
 All instances share one JSON document, and each writes only its own section. Kubernetes allows 256
 KiB for all annotations of an object, so the format is terse. Each distinct size of a node is stored
 once in `sizes`. The entry of a limit is its baseline if dnm wrote baseline plus lent amount, else
-`[baseline, written]`.
-"""
+`[baseline, written]`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ that total minus the lent amount. A total below the lent amount is frozen.
 
 dnm never lowers a limit below the allocated amount, the guarantees of the queue and its children,
 the limits of its users, or the limits below it. It never raises one above the ancestors' limits. No
-max becomes zero in all resources, since YuniKorn would read that as no limit.
-"""
+max becomes zero in all resources, since YuniKorn would read that as no limit."""
 
 from __future__ import annotations
 

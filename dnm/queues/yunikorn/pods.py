@@ -1,7 +1,6 @@
 """The application, queue and gang of a pod, as YuniKorn reads them from labels and annotations.
 
-The rules are those of apache/yunikorn-k8shim, pkg/common/utils/utils.go, releases 1.6 to 1.9.
-"""
+The rules are those of apache/yunikorn-k8shim, pkg/common/utils/utils.go, releases 1.6 to 1.9."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """YuniKorn's quantities, and its names of resources.
 
 The queue document and the ledger name CPU `vcore` and count it in millicores. Other resources have
-Kubernetes' names. The grammar is `parse` of pkg/common/resources/quantity.go (equal since 1.0).
-"""
+Kubernetes' names. The grammar is `parse` of pkg/common/resources/quantity.go (equal since 1.0)."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ def parse_yunikorn(resource: str, text: str) -> int:
     """Returns the amount of a value in queues.yaml. Raises QuantityError with YuniKorn's own
     message.
 
-    Only `vcore` may have the suffix `m`; without a suffix, `vcore` is in cores.
-    """
+    Only `vcore` may have the suffix `m`; without a suffix, `vcore` is in cores."""
     match = _QUANTITY.match(text.strip(_GO_SPACE))
     if match is None:
         raise QuantityError("invalid quantity")
@@ -56,8 +54,7 @@ def format_yunikorn(resource: str, amount: int, like: str) -> str:
     """Returns `amount` in the unit and spacing of `like` if exact, else in the largest exact unit.
 
     `like` is a valid value of the same resource. Equal amounts with an equal `like` give equal
-    texts. Raises QuantityError for amounts that YuniKorn cannot hold.
-    """
+    texts. Raises QuantityError for amounts that YuniKorn cannot hold."""
     if not 0 <= amount <= INT64_MAX:
         raise QuantityError(f"{amount} of {resource} is outside what YuniKorn can count")
     core = like.strip(_GO_SPACE)

@@ -1,8 +1,7 @@
 """Client for YuniKorn's REST API (port 9080 of its service, 1.5 and later).
 
 Amounts are returned under the names of Kubernetes. The client decides nothing. Callers must work
-without it, since dnm's host may not reach the scheduler.
-"""
+without it, since dnm's host may not reach the scheduler."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ class _Application(msgspec.Struct):
 class YunikornClient:
     """A client of one scheduler at `url`, e.g. http://yunikorn-service.yunikorn:9080.
 
-    Every method raises YunikornError with the address and the next step in its message.
-    """
+    Every method raises YunikornError with the address and the next step in its message."""
 
     def __init__(self, url: str, timeout: timedelta = timedelta(seconds=10)) -> None:
         parts = urlsplit(url)

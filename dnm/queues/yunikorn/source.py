@@ -34,8 +34,7 @@ partitions:
 class SourceDocument(Value):
     """YuniKorn's queue document, its ConfigMap (None for YuniKorn's built-in queues), and its key.
 
-    `refusal`: why dnm must not edit the text at this place, with the next step.
-    """
+    `refusal`: why dnm must not edit the text at this place, with the next step."""
 
     text: str
     config_map: ConfigMap | None = None
@@ -95,8 +94,7 @@ def resolve_document(
     namespace and name of `configs`.
 
     Raises QueueError for a compressed document that can't be unpacked. YuniKorn would silently use
-    another document.
-    """
+    another document."""
     maps = [config_map for config_map in (configs, defaults) if config_map is not None]
     missing = "" if configs else _NO_CONFIG_MAP.format(*place)
     settings = {key: text for config_map in reversed(maps) for key, text in config_map.data.items()}

@@ -1,8 +1,7 @@
 """Replacement of single numbers in the document. Every other character stays.
 
 dnm refuses, with the line, a number that it can't change alone (aliased or escaped). It parses the
-new text before it writes it, and checks that only the intended numbers differ.
-"""
+new text before it writes it, and checks that only the intended numbers differ."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ class EditedText(Value):
 def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> EditedText:
     """Returns the document with new numbers at these places. Every other character stays.
 
-    Raises QueueError, with the line, if a number can't be changed alone.
-    """
+    Raises QueueError, with the line, if a number can't be changed alone."""
     if tree.refusal:
         raise QueueError(f"the queue document can't be edited: {tree.refusal}")
     nodes: list[tuple[YamlNode, str]] = []

@@ -3,8 +3,7 @@ violations of those YuniKorn rules that an edit of max and guaranteed can break.
 checks its other rules, which no edit affects.
 
 The rules are those of pkg/common/configs/configvalidator.go of yunikorn-core, unchanged from 1.4 to
-1.9. Amounts are in YuniKorn's units. A resource that a limit does not name is unlimited.
-"""
+1.9. Amounts are in YuniKorn's units. A resource that a limit does not name is unlimited."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class DocumentTree(Value):
     `queues`: the limits of the default partition's queues, by lower-case path, root included and
     parents first. `written`: the same queues as the document defines them. `places`: every limit
     except root's. `shape`: the document's content, see `Composed`. `refusal`: why no limit may be
-    edited.
-    """
+    edited."""
 
     text: str
     scheduler: SchedulerConfig

@@ -2,8 +2,7 @@
 
 dnm asks if limits and ledger don't show which nodes are lent. A limit that can't be written stays
 as it is, and in its queue and those below it, dnm counts no further node that would raise it. All
-other limits change as usual.
-"""
+other limits change as usual."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """YAML nodes with their positions, composed from a text in the way of go-yaml v3.
 
 Scalars keep their raw text, without conversion to numbers or booleans. Only the first document is
-read, as YuniKorn does. Without libyaml, PyYAML gives the same nodes but takes ten times as long.
-"""
+read, as YuniKorn does. Without libyaml, PyYAML gives the same nodes but takes ten times as long."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class YamlNode(msgspec.Struct, eq=False):
     """A node. `items` of a mapping are key, value, key, value …; `target` is the node of an alias.
 
     `start` and `end` are offsets into the composed text, and `shape_index` is the index of a scalar
-    in `Composed.shape`. `is_aliased`: an alias refers to this node.
-    """
+    in `Composed.shape`. `is_aliased`: an alias refers to this node."""
 
     kind: str
     value: str

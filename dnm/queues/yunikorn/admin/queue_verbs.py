@@ -60,8 +60,7 @@ def check(
     """Check whether dnm can edit queue documents; if not, print why (exit code 1).
 
     YuniKorn validates the document too if yunikorn_url is set. To let it validate a file, pass
-    --config.
-    """
+    --config."""
     if files:
         url = load_named_config(config_path).yunikorn_url if config_path else ""
         return check_files(files, output, YunikornClient(url) if url else None)

@@ -57,8 +57,7 @@ def rebase(
     """Record whether limits that dnm cannot explain include lent nodes.
 
     The command first shows the effect of the answer. It does not change limits that are as dnm last
-    wrote them, because dnm knows what they contain.
-    """
+    wrote them, because dnm knows what they contain."""
     paths = [name.lower() for name in queue or ()]
     operation = new_operation("rebase", ", ".join(queue or ()), reason, reading=reading)
     kube, place, yunikorn = queue_edges(config)
