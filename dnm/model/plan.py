@@ -219,7 +219,8 @@ class Plan(Value):
 class Outcome(Value):
     """The result of a plan's actions. `actions` has a line for each, `done` the actions that were
     completed. `errors` has all errors, `new_errors` those reported for the first time, `over` those
-    that have ended. `history`: the lines of this run. `notes`: reports that are no errors."""
+    that have ended. `history`: the lines of this run. `notes`: reports that are no errors.
+    `unwritten`: the queues whose limits could not be written."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
@@ -229,6 +230,7 @@ class Outcome(Value):
     new_errors: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
 
 
 class Pass(Value):

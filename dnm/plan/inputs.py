@@ -87,6 +87,10 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
     if config.has_shares:
         registry = record_batch_nodes(config, registry, snapshot.batch)
         config = resolve_shares(config, snapshot.batch)
+    if registry.last_run.unwritten:
+        from dnm.plan.unknown_limits import rank_last
+
+        config = rank_last(config, registry.last_run.unwritten)
     queues, objection = _read_queues(config, registry, snapshot)
     limits = queues.limits if queues else {}
     demand = demand_of(config, snapshot, limits, registry.stalled)

@@ -1,11 +1,11 @@
-"""Limits that could not be read, and the queues that a run can use all the same. Pure.
+"""Limits that could not be read or written, and the queues that a run can use all the same. Pure.
 
 Trouble with the limits of one queue must not change what happens to a queue of another queue system
 or namespace. A queue without limits is never in trouble."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -32,3 +32,15 @@ def without_limits(
     if why:
         return queues, Objection(reason=Reason.QUEUE_UNREADABLE, detail=why)
     return queues, explain_changed_system(config, registry, lent)
+
+
+def rank_last(config: Config, unwritten: Collection[str]) -> Config:
+    """Returns the configuration with the lowest priority for queues whose limits the last run could
+    not write. Their requests are skipped after the next refused write: ranked first, they would
+    take the nodes and the `max_conversions_per_run` of the other queues in each run."""
+    lowest = min(policy.priority for policy in config.namespaces.values()) - 1
+    namespaces = {
+        name: replace(policy, priority=lowest) if policy.queue in unwritten else policy
+        for name, policy in config.namespaces.items()
+    }
+    return replace(config, namespaces=namespaces)

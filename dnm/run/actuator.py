@@ -82,6 +82,7 @@ class Actuator(Step):
             actions=tuple(self.actions),
             done=tuple(self.done),
             errors=tuple(self.errors),
+            unwritten=tuple(sorted(self.unwritten)),
         )
 
     def _signed(self, plan: Plan) -> Registry:

@@ -219,6 +219,7 @@ def _record(
         succeeded_at=None,
         waiting_jobs=plan.waiting_jobs,
         batch_nodes=before.batch_nodes if config.has_shares else {},
+        unwritten=outcome.unwritten,
     )
     if not record.has_succeeded:
         record = msgspec.structs.replace(record, succeeded_at=failed_since)

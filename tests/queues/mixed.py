@@ -198,9 +198,12 @@ TROUBLES = {
 
 
 class MixedSite:
-    """A site with two namespaces: `dev` gets the trouble, and `notebook` must not notice it."""
+    """A site with two namespaces: `dev` gets the trouble, and `notebook` must not notice it. `dev`:
+    its section in the ini. `keys`: other keys."""
 
-    def __init__(self, sandbox: Sandbox, directory: Path, trouble: Trouble) -> None:
+    def __init__(
+        self, sandbox: Sandbox, directory: Path, trouble: Trouble, dev: str = "", **keys: int
+    ) -> None:
         if "kueue" in (trouble.system, trouble.calm):
             with_apply(sandbox)
             sandbox.create(a_flavor("permanent"))
@@ -215,8 +218,9 @@ class MixedSite:
         self.calm = Half(sandbox, "notebook", trouble.calm)
         self.site = Site(
             sandbox, directory / "site", monitored_namespaces="dev, notebook",
-            queue_system=trouble.system, max_converted_nodes=20, max_conversions_per_run=20,
-            sections=NODE_TYPE + self.calm.section, **self._queue_map(directory, trouble.system),
+            queue_system=trouble.system, sections=NODE_TYPE + dev + self.calm.section,
+            **{"max_converted_nodes": 20, "max_conversions_per_run": 20, **keys},
+            **self._queue_map(directory, trouble.system),
         )  # fmt: skip
 
     @staticmethod

@@ -67,6 +67,33 @@ def test_trouble_of_a_queue_changes_no_other_queue(
     assert not pair[0].violations
 
 
+WRITES = {name: trouble for name, trouble in TROUBLES.items() if trouble.is_of_writes}
+
+
+@pytest.mark.parametrize(
+    "keys", [{"max_conversions_per_run": 1}, {"max_converted_nodes": 3}], ids=" ".join
+)
+@pytest.mark.parametrize("trouble", WRITES.values(), ids=WRITES)
+def test_unwritten_queue_takes_no_node_from_others(
+    sandbox: Sandbox, tmp_path: Path, trouble: Trouble, keys: dict[str, int]
+) -> None:
+    mixed = MixedSite(sandbox, tmp_path, trouble, "\n[namespace:dev]\npriority = 10\n", **keys)
+    mixed.dev.request(1)
+    mixed.run(3)
+    mixed.dev.request(1)
+    mixed.run()
+    end = trouble.begin(mixed.dev)
+    mixed.dev.request(2)
+    mixed.calm.request(1)
+    errors = mixed.run(4)
+    assert len(mixed.nodes(mixed.dev)) == 2 and len(mixed.nodes(mixed.calm)) == 1, errors
+    assert mixed.site.registry.last_run.unwritten == (mixed.dev.queue,)
+    end()
+    mixed.run(4)
+    assert not mixed.site.registry.last_run.unwritten
+    assert len(mixed.nodes(mixed.dev)) == keys.get("max_converted_nodes", 5) - 1
+
+
 def check_equal(troubled: MixedSite, quiet: MixedSite, runs: int) -> list[str]:
     """Plays runs on both sites and compares the calm namespaces. Returns the troubled's errors."""
     errors = []
