@@ -74,7 +74,7 @@ WRITES = {name: trouble for name, trouble in TROUBLES.items() if trouble.is_of_w
     "keys", [{"max_conversions_per_run": 1}, {"max_converted_nodes": 3}], ids=" ".join
 )
 @pytest.mark.parametrize("trouble", WRITES.values(), ids=WRITES)
-def test_unwritten_queue_takes_no_node_from_others(
+def test_queue_with_refused_writes_leaves_nodes_to_a_calm_queue(
     sandbox: Sandbox, tmp_path: Path, trouble: Trouble, keys: dict[str, int]
 ) -> None:
     mixed = MixedSite(sandbox, tmp_path, trouble, "\n[namespace:dev]\npriority = 10\n", **keys)
