@@ -91,7 +91,7 @@ def load_access(config: Config) -> Access:
 
 def find_kubeconfig(config: Config) -> str:
     """Returns the path of the kubeconfig (several paths are joined by colons), or an empty text to
-    use the pod's service account. Raises KubeError if there is none of these, and OSError."""
+    use the pod's service account. Raises KubeError if dnm finds neither a kubeconfig nor a pod."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
@@ -199,7 +199,7 @@ def _find(
 
 
 def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
-    """Returns cluster and user (or an empty one) of the current context, as entry and decoded."""
+    """Returns cluster and user of the current context, each as its entry and as decoded fields."""
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")
@@ -259,7 +259,7 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
 def _as_document(
     cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns a kubeconfig of one context for the client. `named` maps keys to file paths."""
+    """Returns a kubeconfig of one context for the client. `named` has a file path for some keys."""
     server_keys = ("server", "insecure-skip-tls-verify", "tls-server-name")
     reached = {key: cluster[key] for key in server_keys if cluster.get(key) is not None}
     for key, path in named.items():
@@ -274,7 +274,7 @@ def _as_document(
 
 
 def _content(entry: _Entry, key: str) -> bytes:
-    """Returns the certificate or key in an entry, or in the file that it names, or no bytes."""
+    """Returns a certificate or key from an entry or the file that it names; b"" if it has none."""
     if data := entry.value.get(f"{key}-data"):
         try:
             return base64.b64decode(data, validate=True)
@@ -285,8 +285,8 @@ def _content(entry: _Entry, key: str) -> bytes:
 
 
 def _in_memory(content: bytes) -> IO[bytes]:
-    """Returns a file in memory, so that no key is written to a disk. The client opens it through
-    the path of its descriptor in /proc."""
+    """Writes a certificate or key to a file in memory, so that none is written to a disk, and
+    returns the file. The official client opens it through the path of its descriptor in /proc."""
     file = open(os.memfd_create("credentials"), "w+b")  # noqa: SIM115  open as long as the access
     file.write(content)
     file.flush()
@@ -294,7 +294,7 @@ def _in_memory(content: bytes) -> IO[bytes]:
 
 
 def _load_service_account() -> Access:
-    """Returns the access by the service account of dnm's pod. Raises KubeError and OSError."""
+    """Returns the access by the service account of dnm's own pod. Raises KubeError and OSError."""
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_incluster_config
 

@@ -1,5 +1,5 @@
-"""The parts of a request that a kubelet may align to one NUMA node. Few sites have such
-kubelets."""
+"""The parts of a pod's request that a kubelet may take from one NUMA node. Few sites have a kubelet
+that does so."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dnm.model.quantity import kube_resources, parse_kubernetes
 
 
 def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
-    """Returns the amounts that a kubelet may align to one NUMA node: the largest in one container,
-    and the pod's total without overhead. Counts devices and, for a Guaranteed pod without pod-level
-    resources, memory, huge pages and whole CPUs. Returns None if there are none."""
+    """Returns the amounts of a pod that a kubelet may take from one NUMA node: the largest of a
+    container, and the pod's total without overhead. Counts devices, and whole CPUs, memory and huge
+    pages only of a Guaranteed pod without pod-level resources. Returns None if nothing counts."""
     is_pinned = is_guaranteed and not has_value(spec.resources)
 
     def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:

@@ -1,7 +1,7 @@
-"""The application of watch events to stored objects, and the comparison of two views of one moment.
+"""The application of watch events to stored objects, and a comparison of stored and listed ones.
 
-Any inconsistency refuses all changes. It shows that the server has omitted an event: an object that
-is changed or deleted must be in the store, and one that is added must not."""
+dnm applies no event if one does not fit the store, since the server has then left out another. A
+changed or deleted object must be in the store, and an added one must not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def catch_up(
     """Returns the store after all changes, and the logs of the watches of nodes and pods. `lasts`
     are the versions of nodes and pods at which the changes end, if given. Raises NotProved.
 
-    Decodes the store only after the watches. If these fail, e.g. because too much has changed, the
+    Decodes the store only after the watches: if they fail, e.g. because too much has changed, the
     run has lost little time before it reads the full lists."""
     logs, versions = _begin(watchers, file.head, lasts)
     for watcher, log, version in zip(watchers, logs, versions, strict=True):
@@ -69,7 +69,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 def _begin(
     watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins both watches. Returns their logs, and the version of each Witness now."""
+    """Begins the watches of nodes and pods. Returns their logs, and each Witness's version now."""
     of_nodes, of_pods = watchers
     nodes_goal, node = of_nodes.read_barrier(head.last_node)
     pods_goal, pod = of_pods.read_barrier(head.last_pod)
@@ -91,8 +91,8 @@ def make_page(changes: Iterable[Change]) -> bytes:
 
 
 def apply_to_pods(columns: PodColumns, changes: Sequence[Change], reduce: Reduce) -> None:
-    """Applies the changes to the columns, which the caller must own. `reduce` decodes a page to
-    pods. Raises NotProved, and then the columns are inconsistent."""
+    """Applies the changes to the table of pods, which no other code may use. `reduce` decodes the
+    changed pods. Raises NotProved if a change does not fit; then the table is inconsistent."""
     if not changes:
         return
     rows = dict(zip(columns.uids, range(len(columns.uids)), strict=True))
@@ -164,7 +164,7 @@ def _check_names(columns: PodColumns, joined: Sequence[Pod]) -> None:
 def apply_to_nodes(
     nodes: Sequence[Node], changes: Sequence[Change], reduce: Callable[[bytes], Sequence[Node]]
 ) -> tuple[Node, ...]:
-    """Returns the nodes after these changes; `reduce` decodes the changed ones from a list."""
+    """Returns the nodes after these changes. `reduce` decodes the JSON of the changed nodes."""
     if not changes:
         return tuple(nodes)
     by_name: dict[str, Node | None] = {node.name: node for node in nodes}
@@ -184,8 +184,8 @@ def _misfit(problem: str, change: Change | None = None) -> NotProved:
 
 
 def find_differences(kept: View, listed: View) -> str:
-    """Returns how many objects differ between the two views, and the first ones with both versions.
-    Returns an empty text if none differ."""
+    """Returns how many objects differ between the store and the full list, with both versions of
+    the first ones, as a sentence; an empty text if none differ."""
     pods = (_pods_of(kept[1]), _pods_of(listed[1]))
     nodes = (
         {node.name: (node.resource_version, node) for node in view[0]} for view in (kept, listed)

@@ -130,8 +130,8 @@ class KubeClient(ClusterReader, QueueClients):
         return eviction.read_pods_to_evict(self.requests, node)
 
     def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
-        """Requests the eviction of a pod. Returns an empty text if it is granted or the pod is
-        gone; an evicted pod keeps its grace period. Otherwise returns the budget's reason."""
+        """Requests the eviction of a pod, which keeps its grace period. Returns an empty text if
+        the eviction is granted or the pod is gone, otherwise why a disruption budget forbids it."""
         from dnm.kube import eviction
 
         return eviction.evict(self.requests, pod, is_dry_run=is_dry_run)

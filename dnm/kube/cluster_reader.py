@@ -129,7 +129,7 @@ class ClusterReader:
         return tuple(nodes)
 
     def keep(self) -> Reading:
-        """Stores nodes and pods for the next run. Returns how this run has read them."""
+        """Stores nodes and pods for the next run. Returns whether they were listed or watched."""
         if self._reflector is not None:
             return self._reflector.keep(self.requests)
         least = self._config.watch_from_pods
@@ -158,7 +158,7 @@ class ClusterReader:
         return placing.read_claims(self.requests, pods)
 
     def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-        """Returns node -> free capacity of its NUMA nodes. Empty if no exporter reports it."""
+        """Returns for each node the free capacity of its NUMA nodes, if an exporter reports it."""
         return placing.read_zones(self.requests)
 
     # --- one thing ----------------------------------------------------------------------------

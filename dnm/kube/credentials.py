@@ -94,8 +94,8 @@ _decode = msgspec.json.Decoder(_Credential).decode
 
 
 class ExecPlugin:
-    """A plug-in and its credentials, which dnm renews before they end. A relative command with a
-    slash is relative to `base`, the folder of its kubeconfig. Its methods raise KubeError."""
+    """A credential plug-in of a kubeconfig in the folder `base`, to which a relative command with a
+    slash refers. dnm renews the credentials before they end. The methods raise KubeError."""
 
     def __init__(
         self, exec_entry: Mapping[str, Any], base: Path, source: str, timeout: timedelta
@@ -114,8 +114,8 @@ class ExecPlugin:
         self._known = _ExecStatus()
 
     def ask(self, cluster: Mapping[str, Any], authority: bytes) -> dict[str, bytes]:
-        """Runs the plug-in the first time. Returns its certificate and key, if any, by kubeconfig
-        key."""
+        """Runs the plug-in the first time. Returns its client certificate and key under their names
+        in a kubeconfig, or an empty dictionary if the plug-in gives a token."""
         server_keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
         self._cluster = {key: cluster[key] for key in server_keys if cluster.get(key)}
         if authority:
@@ -167,7 +167,7 @@ class ExecPlugin:
         return self._read(done.stdout)
 
     def _request(self) -> str:
-        """Returns KUBERNETES_EXEC_INFO: no terminal, and the cluster if `exec` requests it."""
+        """Returns KUBERNETES_EXEC_INFO: not interactive, and the cluster if `exec` requests it."""
         spec: dict[str, Any] = {"interactive": False}
         if self._settings.provide_cluster_info:
             spec["cluster"] = self._cluster

@@ -1,4 +1,4 @@
-"""The Deployments of the validation load, and why their pods wait."""
+"""The Deployments that `dnm test-load` creates, and the reasons for which their pods wait."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A Deployment, with the fields that the validation load needs."""
+    """A Deployment, with the fields that `dnm test-load` needs."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -52,14 +52,14 @@ class Deployment(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> int:
-        """Returns the number of its pods that are Ready and follow its current template."""
+        """Returns how many of the Deployment's pods are Ready and follow its current template."""
         if self.status.observed_generation < self.metadata.generation:
             return 0
         return min(self.status.updated_replicas, self.status.ready_replicas, self.spec.replicas)
 
     @property
     def failure(self) -> str:
-        """Returns why the pods cannot be created; empty if they can be created."""
+        """Returns why the Deployment's pods cannot be created; empty if they can be created."""
         failed = [
             condition
             for condition in self.status.conditions or ()

@@ -202,7 +202,7 @@ def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
 
 
 def _by_node(slices: Iterable[_Slice]) -> dict[str, tuple[Device, ...]]:
-    """Returns node -> countable devices, from the newest generation of each complete pool."""
+    """Returns each node's countable devices, by the newest ResourceSlices of each complete pool."""
     pools: dict[Named, list[_SliceSpec]] = {}
     for item in slices:
         pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item.spec)

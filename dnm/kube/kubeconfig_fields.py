@@ -77,7 +77,7 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
-    """Raises ValueError with the sentence of the first broken rule; a rule is (is_broken, why)."""
+    """Raises ValueError for the first broken rule; a rule is (whether it is broken, the error)."""
     for is_broken, why in rules:
         if is_broken:
             raise ValueError(why)

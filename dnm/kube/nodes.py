@@ -1,7 +1,7 @@
 """Nodes as the API prints them, reduced to `model.Node`.
 
-A node that cannot be read stays in the list, without its facts, and does not affect the others: its
-own kubelet writes its allocatable. dnm refuses a list only if a node in it has no name."""
+A node that cannot be read stays in the list without its facts, since a kubelet may write anything
+into its own status. The other nodes are read. dnm refuses a list only if a node has no name."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
-    """Returns dnm's mark as annotations. The fence has its own annotation, set separately."""
+    """Returns the annotations that mark a Node as lent by dnm, without that of a fence."""
     return {
         f"{MARK_PREFIX}instance": mark.instance,
         f"{MARK_PREFIX}node-type": mark.node_type,
@@ -109,7 +109,7 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
 
 def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list[Node]:
     """Returns the nodes of a page in their order. Raises msgspec.MsgspecError if an object has no
-    name. `has_capacity`: also reads the capacity, not only the allocatable amounts."""
+    name. With `has_capacity`, also reads the capacity, not only the allocatable amounts."""
     try:
         nodes = _decode_page(page).items
     except msgspec.ValidationError:
@@ -119,7 +119,7 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
 
 
 def _capacity(status: _NodeStatus) -> dict[str, int]:
-    """Returns the capacity. If it is unreadable, returns {}, and dnm compares nothing with it."""
+    """Returns a node's capacity, or {} if it is unreadable: then dnm compares nothing with it."""
     try:
         return kube_resources(_decode_capacity(status.capacity) or {})
     except (msgspec.MsgspecError, QuantityError):
@@ -127,8 +127,8 @@ def _capacity(status: _NodeStatus) -> dict[str, int]:
 
 
 def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
-    """Returns one node of a page in which a node is unreadable. It reads the mark separately, since
-    a marked node counts under the caps even if it is unreadable."""
+    """Returns one node of a page in which a node is unreadable. It reads dnm's mark separately,
+    since a marked node counts under the caps even if it is unreadable."""
     try:
         return _reduce(_decode_item(item), has_capacity)
     except msgspec.ValidationError as error:
@@ -151,7 +151,7 @@ def read_node_body(body: memoryview | bytes, name: str) -> Node:
 
 
 def _reduce(node: _Node, has_capacity: bool = False) -> Node:
-    """Returns the node, without its status if its amounts are unreadable."""
+    """Returns the node as `model.Node`, without its status if its amounts are unreadable."""
     metadata, spec, status = node.metadata, node.spec, node.status
     taints, allocatable, why = spec.taints or [], status.allocatable or {}, ""
     amounts: dict[str, int] = {}
@@ -192,7 +192,7 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
 
 
 def _mark(annotations: _Annotations | None) -> Mark | None:
-    """Returns the mark even if it is incomplete, since every marked node counts under the caps."""
+    """Returns the mark of a lent node. An incomplete one counts too, so that no cap is exceeded."""
     if annotations is None or annotations == _NO_MARK:
         return None
     return Mark(

@@ -113,7 +113,7 @@ class _Node(_Lean, frozen=True):
 def look_closely(
     requests: ApiRequests, asked: Iterable[FactsRequest]
 ) -> dict[str, CloseLook | Unreadable]:
-    """Returns node -> facts for its readiness checks, or why they could not be read."""
+    """Returns for each node the facts for its readiness checks, or why they cannot be read."""
     daemons: list[_DaemonSet] | None = None
     facts: dict[str, CloseLook | Unreadable] = {}
     for request in asked:

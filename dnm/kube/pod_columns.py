@@ -47,7 +47,7 @@ class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     shapes: list[PodShape]
 
     def check(self) -> None:
-        """Raises ValueError if the columns do not fit each other."""
+        """Raises ValueError if columns differ in length, or if an index refers to nothing."""
         columns = (self.names, self.uids, self.created, self.versions, self.nodes, self.kinds)
         if len({len(column) for column in columns}) != 1:
             raise ValueError("its columns have different lengths")
@@ -158,7 +158,7 @@ _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def _text(shape: PodShape) -> bytes:
-    """Returns bytes that identify a shape as a dictionary key, since a mapping is not hashable."""
+    """Returns bytes by which a dictionary finds equal shapes, since a shape is not hashable."""
     return _encode(shape)
 
 

@@ -19,7 +19,7 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 
 
 class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """The parent class of decoded objects, which never form a reference cycle."""
+    """The parent class of decoded objects. gc skips them, since they form no reference cycle."""
 
 
 OF_THE_NODE = {"DaemonSet": "apps", "Node": ""}  # kinds and groups; a Node's are static or dnm's
@@ -98,7 +98,7 @@ def decode_all_labels(page: Page) -> list[dict[str, str]]:
 
 
 def make_page_decoder(labels: Iterable[str], annotations: Iterable[str]) -> Callable[[Page], Any]:
-    """Returns a decoder of pages of pods that reads only these labels and annotations."""
+    """Returns a decoder for pages of pods. It skips all labels and annotations except these."""
     of_notes = _define_texts("_Annotations", (MIRROR, GROUP_ANNOTATION, *annotations))
     of_labels = _define_texts("_Labels", (GROUP_LABEL, *labels))
     metadata = _define("_Metadata", [
@@ -123,6 +123,6 @@ def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:
 
 
 def present_texts(fields: Any) -> dict[str, str]:
-    """Returns the labels or annotations that are present, under their Kubernetes names."""
+    """Returns the labels or annotations that a decoded pod has, under their Kubernetes names."""
     texts: dict[str, str] = {} if fields is None else msgspec.to_builtins(fields)
     return texts

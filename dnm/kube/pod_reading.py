@@ -62,7 +62,7 @@ def short_key(text: bytes) -> bytes:
 
 
 def request_key(spec: Spec, status: Status) -> object:
-    """Returns all bytes on which a pod's request depends, in a short form for one container."""
+    """Returns the bytes on which a pod's request depends: equal ones mean an equal request."""
     containers, states = spec.containers, status.container_statuses
     is_plain = (
         len(containers) == 1
@@ -87,7 +87,7 @@ def _all_states(status: Status) -> Sequence[ContainerStatus]:
 
 
 def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
-    """Returns the request of a pod. `states` has containers whose status differs from the spec."""
+    """Returns a pod's request. `states` has the containers with other amounts in their status."""
     containers = tuple(container_request_of(container) for container in spec.containers)
     init_containers = tuple(container_request_of(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}
@@ -126,8 +126,8 @@ def _strings(raw: msgspec.Raw) -> dict[str, str]:
 
 
 def is_infeasible(status: Status) -> bool:
-    """Returns whether the pod has a resize that its node cannot grant. Before Kubernetes 1.33 that
-    is in `status.resize`, since then in a condition."""
+    """Returns whether the pod has requested a resize that its node cannot grant. Kubernetes before
+    1.33 reports that in `status.resize`, later releases in a condition."""
     if status.resize == "Infeasible":
         return True
     conditions = decode_conditions(status.conditions) if has_value(status.conditions) else ()
@@ -138,7 +138,7 @@ def is_infeasible(status: Status) -> bool:
 
 
 def read_group(notes: Mapping[str, str], labels: Mapping[str, str]) -> str:
-    """Returns API group and name of the PodGroup that a pod names, or an empty text."""
+    """Returns API group and name of the PodGroup to which a pod belongs, or an empty text."""
     if label := labels.get(GROUP_LABEL):
         return f"{GROUPS[1]}/{label}"
     note = notes.get(GROUP_ANNOTATION)
@@ -146,7 +146,7 @@ def read_group(notes: Mapping[str, str], labels: Mapping[str, str]) -> str:
 
 
 def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
-    """Returns fields of Pod that only unbound, terminating or grouped pods need."""
+    """Returns the fields of `Pod` that matter only for unbound, terminating or grouped pods."""
     named: dict[str, Any] = {}
     if has_value(spec.resource_claims) or has_value(spec.scheduling_group):
         from dnm.kube.pod_groups import named_in_spec  # few pods have any
@@ -223,7 +223,7 @@ class NodeRules(msgspec.Struct, frozen=True, rename="camel"):
     affinity: _Affinity = _Affinity()
 
     def shape(self) -> PodShape:
-        """Returns a pod's shape with these rules, without requests and pod affinity."""
+        """Returns a pod's shape with these node rules, but without requests and pod affinity."""
         return PodShape(
             request={},
             node_selector=tuple(sorted(self.node_selector.items())),
@@ -280,7 +280,7 @@ def read_host_ports(ports: Iterable[bytes]) -> tuple[int, ...]:
 
 
 def _pod_terms(affinity: _PodAffinity, anti: bool) -> Sequence[PodAffinityTerm]:
-    """Returns the terms, except anti-affinity terms that match nothing for lack of a selector."""
+    """Returns (anti-)affinity terms of a pod, but no anti-affinity term without a selector."""
     return [
         PodAffinityTerm(
             topology_key=term.topology_key,

@@ -89,7 +89,7 @@ def read_server_time(api: ApiRequests) -> datetime:
 
 
 def read_pod_end(api: ApiRequests, namespace: str, name: str) -> PodEnd | None:
-    """Returns the state of a pod, ended or not, or None if there is none. Raises KubeError."""
+    """Returns a pod's phase, reason and message, or None without such a pod. Raises KubeError."""
     path = path_of("pods", namespace=namespace)
     chosen = quote(f"metadata.name={name}", safe="")
     task = f"read pod {namespace}/{name}"

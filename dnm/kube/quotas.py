@@ -32,7 +32,7 @@ class _Writer(msgspec.Struct, frozen=True, rename={"fields": "fieldsV1"}):
 
     @property
     def applied(self) -> set[str]:
-        """Returns the limits that this writer owns because it has applied a manifest, or none."""
+        """Returns the quota's limits that this field manager has applied from a manifest."""
         applies = self.operation == "Apply" or self.manager in REPLACING_MANAGERS
         return {field.removeprefix("f:") for field in self.fields.spec.hard} if applies else set()
 
@@ -79,14 +79,14 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
 
     @property
     def other_scopes(self) -> tuple[str, ...]:
-        """Returns the scopes of the quota that leave ordinary pods out."""
+        """Returns the quota's scopes that exclude ordinary pods, e.g. `Terminating`."""
         terms = self.spec.scope_selector.match_expressions
         selected = (f"{term.scope_name} {term.operator}".removesuffix(" Exists") for term in terms)
         return tuple(sorted({*self.spec.scopes, *selected} - _ORDINARY))
 
     @property
     def manifest(self) -> Mapping[str, str]:
-        """Returns the limits in the last manifests, applied on the client and the server side."""
+        """Returns the quota's limits in the last manifests of client-side and server-side apply."""
         limits: dict[str, str] = {}
         with suppress(msgspec.MsgspecError, RecursionError):  # the annotation of another tool
             text = self.metadata.annotations.get(_LAST_APPLIED, "{}")

@@ -1,7 +1,7 @@
-"""The changes since the last run, proved complete, and the store of objects for the next run.
+"""The lists of pods and nodes, kept current by a watch, and their store for the next run.
 
-Any doubt about the changes ends in a full list in the same run. The store alone never decides that
-a node is returned: `run/actuator.py` lists the node's pods again."""
+If the watch cannot prove that it is complete, the same run reads full lists. The store alone never
+decides that a node is returned: `run/actuator.py` lists the node's pods again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Reflector:
     # --- before the lists ---------------------------------------------------------------------
 
     def look(self, requests: ApiRequests) -> bool:
-        """Returns whether this run could prove all changes. If not, `reading` has the reason."""
+        """Returns whether a watch proved all changes. If not, `reading` has the reason."""
         if not self._looked:
             self._looked = True
             try:
@@ -138,7 +138,7 @@ class Reflector:
 
     def keep(self, requests: ApiRequests) -> Reading:
         """Writes the store for the next run if it has changed. Returns how this run has read, and
-        the error of a failed write. After such an error the next run reads the full lists."""
+        why a write failed. After a failed write, the next run reads the full lists."""
         try:
             if self._store is not None:
                 if self.reading.changes:
@@ -153,8 +153,8 @@ class Reflector:
         return self.reading
 
     def compare(self, requests: ApiRequests) -> Reading:
-        """Compares the recorded lists with the store and writes nothing. If there is nothing to
-        compare, `reading` has the reason."""
+        """Compares the full lists of this run with the store and writes nothing. If there is
+        nothing to compare, `reading` has the reason."""
         try:
             lists = self._lists()
             if lists is not None and self.reading.reason == Why.DUE and self._file is not None:
@@ -196,8 +196,8 @@ class Reflector:
         return NotProved(why, sentence)
 
     def _lists(self) -> tuple[tuple[Node, ...], PodColumns] | None:
-        """Returns both full lists, or None if the run has not read them. Raises NotProved if they
-        cannot be stored."""
+        """Returns the full lists of nodes and pods, or None if the run has not read them. Raises
+        NotProved if they cannot be stored."""
         if self._nodes is None:
             return None
         if self._pods is None:
@@ -239,7 +239,7 @@ class Reflector:
     def _compare(
         self, requests: ApiRequests, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
     ) -> None:
-        """Updates the store to the moment of the full lists by a watch, and compares them."""
+        """Updates the store by a watch to the moment of the full lists, and compares the two."""
         if file.head.rests:
             raise _rest(file)
         assert self._nodes is not None

@@ -1,14 +1,13 @@
 """The requests to one API server that all clients of dnm share.
 
-They handle missing objects, make a sentence of each failure, and read lists, in pages of the server
-or as one answer that dnm cuts into pages. dnm requests one answer if the server streams a list item
-by item (KEP-5116, from 1.34) and there are thousands. Priority and fairness charge a page as much
-as the entire list (Kubernetes' list_work_estimator.go). An older server builds the entire answer in
-memory first, several times, so dnm requests pages from it.
+They handle missing objects, make a sentence of each failure, and read lists. dnm reads pages of the
+server, or thousands of objects as one answer that it cuts into pages. Priority and fairness charge
+a page as much as the entire list (Kubernetes' list_work_estimator.go). Servers before 1.34
+(KEP-5116) build the entire answer in memory, several times, so dnm requests pages from them.
 
 A list must have its `kind`, a `metadata.resourceVersion` and an array `items`, and all its pages
-must show one moment. A proxy's page, a `v1.Status` with 200 or `{}` is not a list, and not an empty
-one: else a node would count as idle."""
+must be of one version. dnm refuses any other answer, e.g. a proxy's page or `{}`. If such an answer
+counted as an empty list, a busy node would count as idle."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ class List(msgspec.Struct, frozen=True):
 
 
 class ListHead(msgspec.Struct, frozen=True):
-    """A page's metadata. `version` is the list's moment. The last page has no `token`."""
+    """A page's metadata. `version` is the version of the list. The last page has no `token`."""
 
     version: str = msgspec.field(name="resourceVersion", default="")
     token: str | None = msgspec.field(name="continue", default="")
@@ -184,7 +183,7 @@ def read_item_versions(page: memoryview | bytes) -> list[str]:
 
 
 def _read_ahead_of_items(start: bytes) -> _Head | None:
-    """Returns the part of the page before its items, or None if the page has another order."""
+    """Returns kind and metadata of a page, or None if they do not precede its items."""
     with suppress(msgspec.MsgspecError):  # "items" was part of something else
         if match := _ITEMS.search(start):
             return _decode_head(start[: match.start()].rstrip(b", \t\r\n") + b"}")
@@ -216,8 +215,8 @@ class ApiRequests:
         return asking(self.access, task, rule, is_write=True)
 
     def change_node(self, change: Callable[[], T]) -> T:
-        """Calls `change`, which changes a Node regardless of its version. The API server refuses
-        even that (409) if other clients write the Node often. Then dnm repeats it for a while."""
+        """Calls `change`, which changes a Node regardless of its version. Repeats it for a while
+        after a 409, which the API server sends if other clients write the Node often."""
         return repeat_on_conflict(change, timedelta(seconds=self.session.timeout))
 
     def list_pages(
@@ -241,8 +240,8 @@ class ApiRequests:
     def collect(
         self, listing: List, read: Callable[[memoryview], Iterable[T]], most: int | None = None
     ) -> list[T]:
-        """Returns what `read` makes of each page of a LIST, in one list. Raises ValueError if there
-        are more than `most` items."""
+        """Returns the values that `read` makes of the pages of a LIST, in one list. Raises
+        ValueError if there are more than `most` values."""
         items: list[T] = []
 
         def take(page: memoryview) -> None:
@@ -260,8 +259,8 @@ class ApiRequests:
         keep: Callable[[T], bool] | None = None,
         most: int | None = None,
     ) -> list[T]:
-        """Returns the items of a LIST, decoded as `of`, if `keep` accepts them. Fails like
-        `collect`."""
+        """Returns the items of a LIST that `keep` accepts, each decoded as `of`. Raises ValueError
+        if there are more than `most`."""
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
         return self.collect(listing, lambda page: filter(keep, decode(page).items), most)
 

@@ -9,8 +9,8 @@ from dnm.kube.pod_reading import decode_conditions
 
 
 def read_verdict(status: Status) -> Mapping[str, bool]:
-    """Returns fields of an unbound Pod: `is_undecided` if the scheduler has not reported it as
-    unschedulable, `is_nominated` if the scheduler evicts other pods from a node for it."""
+    """Returns two fields of an unbound pod: `is_undecided` if the scheduler has not reported the
+    pod as unschedulable, `is_nominated` if the scheduler evicts other pods from a node for it."""
     if status.nominated_node_name:
         return {"is_undecided": True, "is_nominated": True}
     return {} if _is_unschedulable(status) else {"is_undecided": True}

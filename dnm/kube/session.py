@@ -63,9 +63,9 @@ _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def as_far_as_read(body: memoryview) -> memoryview:
-    """Returns the body of an answer, without values that are nested too deep for a decoder. A
-    tenant may write them into `managedFields`. The limit leaves stack to the decoder. The check
-    costs as much as decoding, so a list's page is checked only after a decoder has failed."""
+    """Returns an answer, with null for values that are nested too deep for a decoder. A tenant may
+    write such values into `managedFields`. The check costs as much as decoding, so dnm checks a
+    page of a list only after a decoder has failed."""
     try:
         with suppress(msgspec.MsgspecError, ValueError):  # it is no JSON, which its reader reports
             _skim(b"".join((b"[" * DEEPEST, body, b"]" * DEEPEST)))

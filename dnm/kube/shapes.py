@@ -42,7 +42,7 @@ class ShapeCache:
         self._shapes: dict[bytes, PodShape] = {}
 
     def find_request(self, spec: Spec, status: Status) -> PodShape:
-        """Returns the shape with its request only, since a bound pod needs no constraints."""
+        """Returns the pod's shape with its request only. A bound pod needs no constraints."""
         containers = len(spec.containers) + len(spec.init_containers or ())
         if containers > MOST_CONTAINERS and not spec.node_name:
             return self.cut(PodShape(request={"pods": 1}))
@@ -56,7 +56,7 @@ class ShapeCache:
     def _learn(
         self, key: object, spec: Spec, status: Status, infeasible: bool
     ) -> tuple[PodShape, bool]:
-        """Caches a new shape under `key`. Returns it, and whether a container is resized."""
+        """Computes and caches a pod's shape. Returns it, and whether the pod is being resized."""
         requested = read_request(spec, status, infeasible)
         counted = with_counted_names(requested)
         request = counted or requested
@@ -113,7 +113,7 @@ class ShapeCache:
         return self._intern(msgspec.structs.replace(shape, is_cut=True))
 
     def _intern(self, shape: PodShape) -> PodShape:
-        """Returns the one object for equal shapes. Its key is a text, which is hashable."""
+        """Returns the cached shape that equals this one, so that equal shapes are one object."""
         return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)
 
 

@@ -41,7 +41,7 @@ class StateObjects(LeaseObject):
             return None if answer is None else self._decode_secret(answer.body)
 
     def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
-        """Patches or creates the Secret, under its version. Returns the registry as stored."""
+        """Patches the Secret if its version is as read, or creates it. Returns the new registry."""
         body = {
             "apiVersion": "v1",
             "kind": "Secret",

@@ -1,5 +1,4 @@
-"""The store of a run for the next one: all pods and nodes, reduced and with their versions, in a
-file.
+"""The file with all pods and nodes, reduced and with their versions, that a run leaves to the next.
 
     magic, 32 bytes of BLAKE2b over the rest, MessagePack of the head, the pods, the nodes
 
@@ -34,11 +33,11 @@ _ARRAY_OF_3 = b"\x93"  # of MessagePack: a `_File`, before its fields
 
 
 class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The head of the store. `lens` has all settings that affect what dnm reads and reduces. The
-    versions are those of the last change and, in `..._listed`, of the last list. `listed_at` is the
-    time of the last full list, `pods` its number of pods. `unproved` counts consecutive watches
-    without proof. `rests`: why no watch is tried before the next full list; the store is empty
-    then."""
+    """The head of the store. `lens` has all settings that affect what dnm reads. `pods_version` and
+    `nodes_version` are those of the last change, `..._listed` those of the last full list, at
+    `listed_at`. `pods` is the number of pods. `unproved` counts consecutive watches that proved
+    nothing. `rests` is the reason why dnm tries no watch until the next full list; then the store
+    has no objects."""
 
     lens: tuple[str, ...]
     cluster: str  # uid of the namespace kube-system
@@ -76,7 +75,7 @@ _BROKEN = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
 class StoreFile:
-    """The store as read from its file. Only its head is decoded yet."""
+    """The store as read from its file. Pods and nodes are not decoded yet."""
 
     def __init__(self, content: bytes) -> None:
         """Raises NotProved if the file is damaged or of another version of dnm."""
@@ -108,7 +107,7 @@ def encode_store(store: Store) -> Sequence[bytes]:
 
 
 def encode_rest(head: StoreHead) -> Sequence[bytes]:
-    """Returns the bytes of a store without objects; its head has the reason for that."""
+    """Returns the bytes of a store without objects, with the reason for that in `head.rests`."""
     empty = _encode(PodColumns([], [], [], [], [], [], [], [], []))
     return _seal(head, empty, _encode(()))
 

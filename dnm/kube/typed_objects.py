@@ -66,8 +66,8 @@ class TypedObjects:
             check_kind(answer.body, kind)
 
     def read_shape(self, spec: bytes) -> PodShape:
-        """Returns the shape of the pods that a template's spec makes. If dnm cannot count them, the
-        shape is marked as cut, like that of a pod with too many rules."""
+        """Returns the shape of the pods that a pod template creates. If dnm cannot count such a
+        pod, marks the shape as cut, like that of a pod with too many rules."""
         try:
             decoded = msgspec.json.decode(spec, type=Spec)
             requested = self._shapes.find_request(decoded, Status())

@@ -167,7 +167,7 @@ class WatchLog:
 
     @property
     def is_proved(self) -> bool:
-        """Returns whether every change up to the goal has arrived."""
+        """Returns whether every change up to version `goal` has arrived."""
         return self.reached >= self._goal
 
     @property
@@ -181,8 +181,8 @@ class WatchLog:
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved if an object that changed before the list was not deleted after that:
-        its last such event is not DELETED, or the list has it. `kept` has the keys of the list."""
+        """Raises NotProved if the watch contradicts the full list, whose keys are `kept`. An object
+        that changed between the newest listed one and the list must have been deleted."""
         if not self._before:
             return
         listed_keys = set(kept)
@@ -210,7 +210,7 @@ class WatchLog:
             )
 
     def take(self, line: bytes | memoryview) -> None:
-        """Adds one line of the stream. Raises NotProved if it is invalid or reports lost events."""
+        """Adds one line of the watch. Raises NotProved if it is invalid or reports lost events."""
         try:
             event = _decode_event(line)
             if event.type == "ERROR":
@@ -293,9 +293,9 @@ class Watcher:
         self._session.close()
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
-        """Returns a version at least as new as this moment, and the present version of the object
-        in `witness` (0: it is missing). Reads a consistent list of one name, which costs the server
-        one look-up and one seat of priority and fairness."""
+        """Returns the server's present version, which a watch must reach, and that of the object in
+        `witness` (0 if it is missing). Lists one name, so that this costs the server one look-up
+        and one seat of priority and fairness."""
         resource = self._what
         named = f"metadata.name={witness.name or _NOBODY}"
         query = urlencode({"fieldSelector": ",".join(filter(None, (named, resource.selector)))})
@@ -313,7 +313,7 @@ class Watcher:
         return asking(self._access, f"watch {self._what.path}", self._what.rule)
 
     def begin(self, since: int) -> None:
-        """Requests the events after version `since`."""
+        """Requests the watch's events after version `since`."""
         selectors = {"fieldSelector": self._what.selector} if self._what.selector else {}
         query = {
             **selectors,
@@ -326,7 +326,7 @@ class Watcher:
             self._session.begin_lines(f"{self._what.path}?{urlencode(query)}", _PATIENCE)
 
     def follow(self, log: WatchLog) -> None:
-        """Reads until the log is complete. Raises NotProved if the stream ends before that."""
+        """Reads until the log has all changes. Raises NotProved if the watch ends before that."""
         began = time.monotonic()
         with self._asking(), fault_point("kube.follow"):
             self._follow(log)
@@ -353,7 +353,7 @@ OpenWatchers: TypeAlias = Callable[[Access, Config], AbstractContextManager[Watc
 
 @contextmanager
 def watch_over_http(access: Access, config: Config) -> Iterator[Watchers]:
-    """Yields the watchers of nodes and pods. Each has a connection, so that both wait at once."""
+    """Yields the watchers of nodes and pods. Each has its own connection, so both wait at once."""
     timeout = config.request_timeout
     watchers = Watcher(access, timeout, NODES), Watcher(access, timeout, PODS)
     try:

@@ -18,7 +18,7 @@ _PAGE = 1 << 20  # bytes
 
 def cut_list(body: Answer, page: int = _PAGE) -> Iterator[memoryview]:
     """Yields pages of about `page` bytes, each valid until the next. The first page has the head of
-    the list. Raises the errors of `body`, and AnswerTooLarge if no cut is possible."""
+    the list. Raises AnswerTooLarge if no cut is possible, and the errors of reading `body`."""
     lead = len(_BEGIN)
     buffer = bytearray(lead + page + len(_END))
     start = used = lead

@@ -1,4 +1,4 @@
-"""The Workloads of a namespace for people who ask about one: its owners, state and message."""
+"""The Workloads of Kueue in a namespace, for commands that explain why one of them waits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST = 250_000  # a plain pod has a Workload of its own
 
 
 class WorkloadState(Value):
-    """A Workload. `owners`: names of its Job or pods. `cluster_queue` and `flavors`: where Kueue
-    has reserved quota for it. `pods`: those that are admitted, or else requested."""
+    """A Workload of Kueue. `owners` has the names of its Job or pods. `cluster_queue` and `flavors`
+    are set if Kueue has reserved quota there. `pods` counts admitted pods, or before that all."""
 
     namespace: str
     name: str

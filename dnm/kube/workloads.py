@@ -1,6 +1,6 @@
-"""Workloads that lack pods: ReplicaSets, StatefulSets and Jobs, from their spec and status. A pod
-that a quota refuses has no object: conditions and Events keep the text of the first refusals
-only."""
+"""Workloads that lack pods: ReplicaSets, StatefulSets and Jobs, from their spec and status. dnm
+counts them there because a pod that a quota refuses is no object; Events and conditions report only
+the first refusals."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Workload(msgspec.Struct, frozen=True):
 
 
 def _count_indexes(text: str) -> int:
-    """Returns how many indexes of a Job a text like `1,3-5` has; 0 for another text."""
+    """Returns how many indexes of a Job a text like `1,3-5` lists; 0 if it has another form."""
     total = 0
     for first, _, last in (part.partition("-") for part in text.split(",") if part):
         if not (first.isdecimal() and (last or first).isdecimal()):
@@ -125,8 +125,8 @@ class _Lacking(NamedTuple):
 
 
 class _Selection:
-    """The first workloads of a namespace that lack pods, and their distinct pod specs. A tenant may
-    have any number of both, and has more demand than nodes long before the bounds."""
+    """The workloads of a namespace that dnm counts, and their distinct pod specs. Both are bounded,
+    since a tenant may have any number. At the bounds, the demand exceeds all nodes anyway."""
 
     def __init__(self) -> None:
         self._names: set[tuple[str, str]] = set()
@@ -134,13 +134,13 @@ class _Selection:
         self._bytes = 0
 
     def takes(self, kind: str, name: str) -> bool:
-        """Returns whether the workload is one of the first, also if the list is read again."""
+        """Returns whether this workload is among the first, which dnm counts, in each reading."""
         if len(self._names) < MOST_OBJECTS:
             self._names.add((kind, name))
         return (kind, name) in self._names
 
     def keep(self, spec: bytes) -> bytes:
-        """Returns one object for equal specs, and an empty one beyond the bound."""
+        """Returns one object for equal pod specs; b"" if the specs so far take too many bytes."""
         if spec not in self._specs:
             if self._bytes + len(spec) > _MOST_BYTES:
                 return b""
@@ -237,8 +237,8 @@ class _Missing(NamedTuple):
 
 
 def _complete(objects: TypedObjects, spec: bytes, rules: Sequence[_RangeItem]) -> _Missing:
-    """Returns the pod of a template's spec. For a missing request the API server takes the limit,
-    else the default of the LimitRanges."""
+    """Returns the pod that the API server would make of a template's spec: it sets a missing
+    request to the limit, else to the default of the LimitRanges."""
     if not spec:
         return _Missing(objects.read_shape(spec), {})
     fields: dict[str, Any] = msgspec.json.decode(spec)
