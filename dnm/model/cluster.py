@@ -65,6 +65,7 @@ class SchedulerView(Value):
 class RefusedPods(Value):
     """Equal pods that the API server refuses for lack of quota. If the quota admits them now, their
     controller tries again before `retry_until` (RFC 3339). `is_invalid`: no quota admits them.
+    `owner`: the name of the Job, StatefulSet or ReplicaSet that lacks them.
 
     `workload`: the Workload whose pods the queue system admits together, at least `least` of these.
     `is_strict`: the queue system admits no later Workload of the queue before this one."""
@@ -73,6 +74,7 @@ class RefusedPods(Value):
     count: int
     retry_until: str = ""
     is_invalid: bool = False
+    owner: str = ""
     workload: str = ""
     least: int = 0
     is_strict: bool = False

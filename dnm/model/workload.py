@@ -75,4 +75,6 @@ class LackingPods(Value):
             app_id=self.namespace,
             is_managed=True,
         )
-        return RefusedPods(pod=pod, count=count, retry_until=retry_until, is_invalid=is_invalid)
+        return RefusedPods(
+            pod=pod, count=count, retry_until=retry_until, is_invalid=is_invalid, owner=self.name
+        )

@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import msgspec
@@ -34,7 +35,6 @@ from dnm.cli.terminal.output import (
 )
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import read_pod_end
-from dnm.kube.workload_states import read_workload_states
 from dnm.model.amounts import amounts
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
@@ -259,18 +259,19 @@ def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
 
 
 def _find_workload(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
-    """Returns the explanation of a Workload of Kueue, by its name or that of an owner. A pod with
-    reserved quota is explained as a pod."""
+    """Returns the explanation of a Job, a Deployment or another object whose pods wait for quota,
+    if its queue system has one. A pod with reserved quota is explained as a pod."""
     namespace, _, rest = name.partition("/")
     inputs = decided.inputs
     policy, pods = inputs.config.namespaces.get(namespace), inputs.snapshot.pods
-    if policy is None or policy.queue_system != "kueue" or not rest:
+    module = f"dnm.queues.{policy.queue_system}.admin.explain" if policy and rest else ""
+    if policy is None or not (module and find_spec(module)):
         return None
-    with closing(KubeClient.connect(inputs.config)) as kube:
-        states = read_workload_states(kube.requests, namespace, rest)
-    explain_it = import_module(f"dnm.queues.{policy.queue_system}.admin.explain").explain_workload
     incomplete = decided.conversions.sizing.of(policy.queue).incomplete
-    found = explain_it(inputs.snapshot.queue_facts, states, incomplete)
+    with closing(KubeClient.connect(inputs.config)) as kube:
+        found = import_module(module).explain_workload(
+            kube.requests, inputs.snapshot.queue_facts, (namespace, rest), incomplete
+        )
     titles = (
         () if isinstance(pods, Unreadable) else ((pod.namespace, pod.name) for pod in pods.pods)
     )

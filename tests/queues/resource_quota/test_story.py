@@ -3,6 +3,7 @@ grows with these, and is restored."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ def test_unused_node_is_kept_until_the_controller_tries_again(
     assert site.lent() and len(course.pods()) == 10
     answer = site.command("explain", "dev").stdout
     assert "refused before the quota grew" in answer and "next try until" in answer
+    assert "30 fit the quota now" in site.command("explain", f"dev/{OWNER}").stdout
     course.is_asleep = False
     assert [*play(course, site, 6)] == []
     assert len(course.pods()) == 40
@@ -139,6 +141,20 @@ def test_pods_that_no_quota_admits_request_no_node(course: Controllers, site: Si
     assert lends(site) == []
     answer = site.command("explain", "dev").stdout
     assert "without an amount that the quota requires" in answer, answer
+    answer = site.command("explain", f"dev/{OWNER}").stdout
+    assert "40 would be refused by any quota" in answer, answer
+
+
+def test_workload_without_pods_is_explained(course: Controllers, site: Site) -> None:
+    course.is_asleep = True
+    answer = site.command("explain", f"dev/{OWNER}")
+    assert answer.returncode == 0, answer.stderr
+    assert f"workload dev/{OWNER} lacks 30 pods, which the API server has refused" in answer.stdout
+    assert "30 exceed the free part of the quota" in answer.stdout
+    assert "queue dev:" in answer.stdout
+    document = json.loads(site.command("explain", f"dev/{OWNER}", "-o", "json").stdout)
+    assert document["kind"] == "workload" and len(document["obstacles"]) == 1
+    assert site.command("explain", "dev/nothing").returncode == 2
 
 
 @pytest.mark.parametrize("wakes", [True, False])

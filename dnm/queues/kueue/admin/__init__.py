@@ -1,2 +1,2 @@
-"""The part of `dnm check` for Kueue. No package imports it: checks loads it by its name. It imports
-model, kube, demand, checks and kueue."""
+"""The parts of `dnm check` and `dnm explain` for Kueue. No package imports it: checks and cli load
+it by its name. It imports model, kube, demand, checks and kueue."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from dnm.kube.workload_states import WorkloadState
+from dnm.kube.requests import ApiRequests
+from dnm.kube.workload_states import WorkloadState, read_workload_states
 from dnm.model.cluster import QueueFacts
 from dnm.model.printable import count_of
 from dnm.queues.kueue.facts import KueueFacts
 
 
 def explain_workload(
-    facts: QueueFacts, found: Sequence[WorkloadState], incomplete: Mapping[str, str]
+    api: ApiRequests, facts: QueueFacts, asked: tuple[str, str], incomplete: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Explains the first waiting one of these Workloads, which have one name or owner. Returns None
-    if there is none. `incomplete`: Workload -> why it gets no node."""
+    """Explains the first waiting Workload with this name, or with an owner of this name; None:
+    there is none. `asked`: namespace and name. `incomplete`: Workload -> why it gets no node.
+    Raises KubeError."""
+    found = read_workload_states(api, *asked)
     if not (found and isinstance(facts, KueueFacts)):
         return None
     waiting = [item for item in found if item.is_waiting]

@@ -1,2 +1,3 @@
-"""The part of `dnm check` for ResourceQuotas. No package imports it: checks loads it by its name.
-It imports model, kube, demand, checks, resource_quota and the admin part of none."""
+"""The parts of `dnm check` and `dnm explain` for ResourceQuotas. No package imports it: checks and
+cli load it by its name. It imports model, kube, demand, checks, resource_quota and the admin part
+of none."""
