@@ -55,7 +55,7 @@ def queue_of(team: str) -> str:
 
 
 def a_cluster(count: int) -> tuple[Config, Registry, Snapshot]:
-    """Returns a full cluster, with thirty pods on each node."""
+    """Returns the inputs of a plan for a full cluster with `count` pods, thirty on each node."""
     nodes = count // 30
     node_type = NodeType(name="a", size=SIZE, taints=(TAINT,))
     conf = config(

@@ -1,8 +1,7 @@
 """`python -m tests.bench`: measures dnm against the plain client and curl.
 
-It prints the tables and writes them to docs/bench.md. Exit code 1: a ratio missed its limit.
-`--quick` leaves the largest cluster out and writes nothing.
-"""
+It prints the tables and writes them to docs/bench.md. Exit code 1: a ratio exceeded its limit.
+`--quick` leaves the largest cluster out and writes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client
 
 @contextmanager
 def serving(size: Size) -> Iterator[tuple[str, Path]]:
-    """Yields a server in a process of its own, and the directory of its files."""
+    """Yields the URL of a static API server, which is another process, and its directory."""
     with tempfile.TemporaryDirectory(prefix="dnm-bench-") as name:
         command = [
             sys.executable,
@@ -67,7 +66,7 @@ def serving(size: Size) -> Iterator[tuple[str, Path]]:
 
 
 def make_floor(server: str, directory: Path) -> Command:
-    """Returns curl to nowhere, in the environment of all measured commands."""
+    """Returns the cheapest reader: curl, which reads the same lists and discards them."""
     home = directory / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
@@ -79,7 +78,7 @@ def make_floor(server: str, directory: Path) -> Command:
 
 
 def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
-    """Returns the commands for this size; the plain client only if memory allows."""
+    """Returns the commands to measure on this cluster; the plain client only if memory allows."""
     floor = make_floor(server, directory)
     environment = floor.environment
     quiet = write_site(directory / "quiet", f"{server}/quiet", lab=LISTING)
@@ -107,7 +106,7 @@ def free_memory() -> int:
 
 
 def setting(repeat: int, before: float) -> list[str]:
-    """Returns the conditions of the measurement; `before`: the load before it began."""
+    """Returns lines about the machine and versions. `before` is the load average at the start."""
     return [
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {platform.system()} "
         f"{platform.machine()}, medians of {repeat}, {describe_load(before)}",

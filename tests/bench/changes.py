@@ -1,9 +1,8 @@
 """`python -m tests.bench.changes`: a run that reads changes, against one that lists.
 
 Before each run, a share of the pods changes: none, a hundred pods, and 0.1 to 30 %. The static
-server sends its bookmark at once. A real one takes a second or two, in which dnm waits. Writes its
-part of docs/bench.md. Exit code 1: a ratio missed its limit.
-"""
+server sends its bookmark at once. A real one takes a second or two, in which dnm waits. The module
+writes its part of docs/bench.md. Exit code 1: a ratio exceeded its limit."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ Results = dict[Size, Mapping[str, Sample]]
 
 
 def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
-    """Returns the list, and three kinds of change, each with a cluster and a site of its own."""
+    """Returns the runs to compare: some list all pods, the others read a number of changes."""
     floor = make_floor(server, directory)
     environment = floor.environment
     listing = write_site(directory / "list", f"{server}/quiet", lab=LISTING)
@@ -50,14 +49,14 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
 
 
 def count_changes(size: Size) -> dict[str, int]:
-    """Returns how many pods change before a run of that name."""
+    """Returns run name -> the number of pods that the server changes before that run."""
     unfinished = size.pods * 82 // 100
     shares = {name: int(unfinished * percent / 100) for name, percent in SHARES.items()}
     return {NONE: 0, HUNDRED: 100, **shares}
 
 
 def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
-    """Measures the runs without the first one of each site, which is a list."""
+    """Measures every command; omits the first run of a site, because it has to list all objects."""
     with serving(size) as (server, directory):
         samples = take_turns(make_commands(size, server, directory), server, repeat + 1)
     return {name: median(values[1:]) for name, values in samples.items()}

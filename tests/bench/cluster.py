@@ -1,10 +1,9 @@
-"""Writes a generated cluster in the format of an API server. The seed makes it equal every time.
+"""Generates a cluster and writes it as an API server would send it. A fixed seed repeats it.
 
 Pods have 3 to 14 kB and differ from application to application (`pods.py`); nodes have 6 to 8 kB
-with their image lists. 70 % of the pods run, 2 % are bound and start, 18 % are finished. A tenth
-waits, or runs in the quiet variant of the cluster. A tenth of the running ones belong to
-DaemonSets. Each object is one HTTP chunk in the file, so that the server only copies.
-"""
+with their image lists. 70 % of the pods run, 2 % are bound and start, 18 % are finished. The last
+tenth waits in the variant `busy` of the cluster and runs in `quiet`. A tenth of the running pods
+belong to DaemonSets. Each object is one HTTP chunk in the file, so that the server only copies."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class Size:
 
 
 class Segment:
-    """A file of chunked objects and the offset of each of them."""
+    """A file of objects, each in one HTTP chunk, and the offset of each object in the file."""
 
     def __init__(self, path: Path, objects: Iterator[bytes]) -> None:
         self.path = path
@@ -54,7 +53,7 @@ def chunk(body: bytes) -> bytes:
 
 
 def write_cluster(size: Size, directory: Path) -> dict[str, Segment]:
-    """Writes `nodes`, `finished`, and unfinished pods with (`busy`) and without waiting ones."""
+    """Writes files of nodes, finished pods, and unfinished pods with and without waiting ones."""
     waiting, finished = size.pods // 10, size.pods * 18 // 100
     starting = size.pods // 50
     running = size.pods - waiting - finished - starting
@@ -74,7 +73,7 @@ def write_cluster(size: Size, directory: Path) -> dict[str, Segment]:
 
 
 def _mixed(plain: list[str], tenth: list[str]) -> list[str]:
-    """Spreads the tenth evenly among the others, so that every page has its share."""
+    """Returns `plain` with the phases in `tenth` spread evenly, so that each page has some."""
     mixed = list(plain)
     step = max(len(mixed) // max(len(tenth), 1), 1)
     for position, phase in enumerate(tenth):
@@ -83,8 +82,8 @@ def _mixed(plain: list[str], tenth: list[str]) -> list[str]:
 
 
 def _pods(size: Size, phases: list[str], name: str) -> Iterator[bytes]:
-    """Yields the applications in order of their names. Each pod is equal in both variants except
-    for phase and node."""
+    """Yields the pods of one application after the other. A pod is equal in the variants `busy` and
+    `quiet` except for its phase and its node."""
     total = size.pods // PODS_AN_APPLICATION + 1
     seed = f"{_SEED}-{name == 'finished'}"
     daemons = [Application(seed, number, "kube-system", True) for number in range(_DAEMONS)]

@@ -1,4 +1,4 @@
-"""Runs a command and reports its cost. The measuring process must stay small.
+"""Functions that run a command and return its cost. The measuring process must stay small.
 
 Linux includes a process's size before its exec in its peak memory, so this process's size is the
 least measurable one. `python -m tests.bench.measure COMMAND ...` is a small process for large
@@ -20,7 +20,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: seconds, seconds, bytes, and the requests to the server."""
+    """The cost of one run: elapsed and CPU seconds, peak memory, and its requests to the server."""
 
     wall: float
     cpu: float
@@ -48,7 +48,7 @@ class MeasureError(Exception):
 
 
 def run_once(command: Command, server: str) -> Sample:
-    """Returns its cost, and its requests to the counting server. Raises MeasureError."""
+    """Runs a command; returns its cost with the server's count of requests. Raises MeasureError."""
     if command.before:
         _ask(f"{server}{command.before}")
     _served(server)
@@ -58,7 +58,7 @@ def run_once(command: Command, server: str) -> Sample:
 
 
 def run_command(command: Command) -> Sample:
-    """Measures wall clock, CPU and peak memory by wait4; raises MeasureError if it fails."""
+    """Measures time, CPU and peak memory of a command by wait4. Raises MeasureError if it fails."""
     start = time.perf_counter()
     process = subprocess.Popen(
         list(command.arguments),
@@ -80,7 +80,7 @@ def run_command(command: Command) -> Sample:
 
 
 def run_in_child(command: Command) -> Sample:
-    """Measures the same in a small process of its own."""
+    """Measures a command like `run_command`, but from a new small process."""
     measure = (sys.executable, "-m", "tests.bench.measure", *command.arguments)
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), **command.environment}
     done = subprocess.run(measure, env=environment, capture_output=True, text=True)
@@ -90,7 +90,7 @@ def run_in_child(command: Command) -> Sample:
 
 
 def _served(server: str) -> tuple[int, int]:
-    """Returns requests and bytes since the last call, without any proxy."""
+    """Returns how many requests and bytes the server has counted since the last call."""
     served = json.loads(_ask(f"{server}/requests"))
     return len(served["requests"]), int(served["bytes_sent"])
 
@@ -108,8 +108,8 @@ def describe_load(before: float) -> str:
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:
-    """Runs every cheap command once to warm up, then all of them in turns. A command of a minute
-    runs once in all: the plain client of the largest cluster would take half an hour."""
+    """Runs the commands in turns and returns their samples; the first turn is for warming up. A
+    command that takes a minute runs only once, since all turns would take half an hour."""
     samples: dict[str, list[Sample]] = {}
     for command in commands:
         sample = run_once(command, server)
@@ -123,7 +123,7 @@ def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[st
 
 
 def median(samples: Sequence[Sample]) -> Sample:
-    """Returns the median of each figure by itself."""
+    """Returns a sample with the median of each figure, which may be of different runs."""
     return Sample(
         wall=statistics.median(sample.wall for sample in samples),
         cpu=statistics.median(sample.cpu for sample in samples),

@@ -27,7 +27,7 @@ LASTS = 3 * HOUR
 
 
 class TimedPolicy(AwakePolicy):
-    """dnm without skipped runs. `seconds`: the CPU time of each plan; `pods`: the most pods."""
+    """A dnm that plans in each run. `seconds` are the plans' CPU times; `pods` is the most pods."""
 
     def __init__(self, of: Workload) -> None:
         super().__init__(of)
@@ -45,7 +45,7 @@ class TimedPolicy(AwakePolicy):
 
 
 def large_site() -> Workload:
-    """Returns the pods of 40 queues. They last for up to two hours and have five sizes."""
+    """Returns a workload for 40 queues. Its pods run for up to two hours and have five sizes."""
     source = random.Random(1)
     queues = [f"root.anvil.team{number:02}" for number in range(QUEUES)]
     asks = [
@@ -68,7 +68,7 @@ def large_site() -> Workload:
 
 
 def main() -> int:
-    """Prints the mean and the maximum; returns 1 if a plan has an error."""
+    """Prints the mean and the maximum CPU time of a plan. Returns 1 if a plan has an error."""
     site = large_site()
     policy = TimedPolicy(site)
     _, figures = play(site, policy)

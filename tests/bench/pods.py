@@ -27,7 +27,7 @@ _OWN_IP = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
 
 @dataclass(frozen=True)
 class Place:
-    """The differences between the pods of an application. Without a node, it waits."""
+    """The fields in which the pods of one application differ. A pod without a node waits."""
 
     number: int
     node: str
@@ -99,7 +99,7 @@ class Application:
         return [*plain, {"name": "OWN_ADDRESS", "valueFrom": _OWN_IP}]
 
     def _make_rest(self) -> Object:
-        """Returns the spec without containers and node."""
+        """Returns the pod's spec without its containers and its node."""
         chance = self._chance
         rest: Object = {
             "volumes": self._volumes(),
@@ -142,7 +142,7 @@ class Application:
                  "value": self.namespace}]  # fmt: skip
 
     def _affinity(self) -> Object:
-        """Prefers nodes without equal pods, and requires rows of racks."""
+        """Returns an affinity: prefers nodes without such pods, requires certain rows of racks."""
         rows = sorted(f"row-{row}" for row in self._chance.sample(range(8), 5))
         term = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": rows}
         like = {"matchLabels": {"app.kubernetes.io/name": self.name}}
@@ -161,7 +161,7 @@ class Application:
         }
 
     def _name_queue(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Returns labels and annotations: five applications name their queue in five ways."""
+        """Returns labels and annotations that name the queue, in one of five possible ways."""
         queue = f"root.site.{self.namespace}"
         labels = {"app.kubernetes.io/name": self.name, "app.kubernetes.io/part-of": self._hash}
         annotations = {"yunikorn.apache.org/user.info": '{"user":"nobody","groups":["users"]}'}
@@ -186,7 +186,7 @@ class Application:
     # --- once a pod ---------------------------------------------------------------------------
 
     def document(self, chance: random.Random, place: Place) -> Object:
-        """Returns one pod as the API server prints it within a list."""
+        """Returns the JSON of one pod as the API server prints it within a list."""
         token = f"kube-api-access-{word(chance, TAIL, 5)}"
         own = uid(chance)
         created = instant(chance)
@@ -256,7 +256,7 @@ class Application:
 
 
 def number_(chance: random.Random) -> str:
-    """Returns a release of an image."""
+    """Returns a random version number, which serves as the tag of an image."""
     return f"{chance.randrange(9)}.{chance.randrange(30)}.{chance.randrange(10)}"
 
 

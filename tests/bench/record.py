@@ -1,11 +1,10 @@
-"""The cost of the history: a year of it read, and a run with all of it on against one without.
+"""The cost of dnm's history: of reading a year of it, and of a run that writes it.
 
     python -m tests.bench.record year    seconds and memory of `history`, `explain` and `report`
     python -m tests.bench.record run     instructions of `dnm run`, counted by valgrind
     python -m tests.bench.record simulate    `dnm simulate` over the year, two settings side by side
 
-Instructions vary less than seconds on a machine with other load.
-"""
+Instructions vary less than seconds on a machine with other load."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ OFF = {"history_days": "0"}
 
 
 def main(arguments: list[str]) -> int:
-    """Prints a table; returns 1 if a limit is exceeded."""
+    """Measures what the first argument names and prints it. Returns 1 if a limit is exceeded."""
     with tempfile.TemporaryDirectory() as scratch:
         sandbox = Sandbox(Path(scratch) / "sandbox").start()
         try:
@@ -58,7 +57,7 @@ def ask_a_year(site: Site) -> int:
 
 
 def simulate_a_year(site: Site) -> int:
-    """Simulates the one queue that the site monitors: twelve nodes on each day."""
+    """Times `dnm simulate` over a year in which the only queue gets twelve nodes on each day."""
     for old in site.config.state_dir.glob("history*"):
         old.unlink()
     write_year(site.config.converted_nodes_path, datetime.now(UTC))
@@ -70,7 +69,7 @@ def simulate_a_year(site: Site) -> int:
 
 
 def _ask(site: Site, words: tuple[str, ...]) -> int:
-    """Returns CPU seconds, which other load does not change. Raises MeasureError if it fails."""
+    """Runs `dnm WORDS` and prints its cost. Returns 1 if it needs too much CPU time or memory."""
     name, asked = f"dnm {' '.join(words)}", (sys.executable, "-m", "dnm.cli", *words)
     cost = run_in_child(Command(name, asked, {**os.environ, "DNM_CONFIG": str(site.path)}))
     memory = cost.peak_bytes / 2**20
@@ -82,7 +81,7 @@ def _ask(site: Site, words: tuple[str, ...]) -> int:
 
 
 def count_a_run(site: Site) -> int:
-    """Counts a usual idle run of the smallest cluster, where the history costs most."""
+    """Compares the instructions of an idle run with and without the history, on a small cluster."""
     text = site.path.read_text()
     on = {"metrics_file": site.directory / "dnm.prom"}
     counts = {}
@@ -97,7 +96,7 @@ def count_a_run(site: Site) -> int:
 
 
 def count_instructions(site: Site, *words: str) -> int:
-    """Returns the number of instructions. Raises RuntimeError if valgrind prints none."""
+    """Returns how many instructions `dnm WORDS` takes. Raises RuntimeError if valgrind fails."""
     done = subprocess.run(
         ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
          sys.executable, "-m", "dnm.cli", *words],

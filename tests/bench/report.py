@@ -27,7 +27,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Target:
-    """A limit of `numerator / denominator` of a figure: `limits`, one for each size in order."""
+    """The highest allowed ratio of a figure of two commands; `limits` has one for each size."""
 
     text: str
     figure: str
@@ -72,21 +72,21 @@ REAL_SERVER = "## On a real API server"  # and `make bench-real` this one
 
 
 def find_part(page: str, heading: str) -> str:
-    """Returns a part of a page, from its heading to the next; empty if it has none."""
+    """Returns the part of a page from this heading to the next one; empty if the page lacks it."""
     _, text, rest = page.partition(f"{heading}\n")
     end = rest.find("\n## ")
     return (text + (rest if end < 0 else rest[:end])).strip()
 
 
 def put_part(page: str, heading: str, part: str) -> str:
-    """Returns the page with a part replaced, or added at its end."""
+    """Returns the page with the part below a heading replaced; a new part is added at the end."""
     before = find_part(page, heading)
     page = page.replace(before, part.strip()) if before else f"{page.rstrip()}\n\n{part.strip()}"
     return f"{page.rstrip()}\n"
 
 
 def write_report(results: Results, setting: Sequence[str]) -> str:
-    """Returns the page. `setting` describes the machine and its load."""
+    """Returns docs/bench.md for these results. `setting` describes the machine and its load."""
     parts = [
         "# What it costs to read a cluster",
         "Medians, in turns in one run of `make bench`, which prints ratios too; process start "
@@ -102,7 +102,7 @@ def write_report(results: Results, setting: Sequence[str]) -> str:
 
 
 def write_ratios(results: Results) -> str:
-    """Returns the ratios that have a limit."""
+    """Returns a part of the page: the ratios between commands, each with its limit."""
     return f"## Ratios and their limits\n\n{_ratios(results)}"
 
 

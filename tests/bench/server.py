@@ -36,7 +36,7 @@ _VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 
 @dataclass(frozen=True)
 class Changed:
-    """One event of a watch."""
+    """A changed pod, which a watch reports: its new version, its name and its JSON."""
 
     version: int
     name: str
@@ -49,14 +49,14 @@ class Changed:
 
 @dataclass
 class Served:
-    """The requests since the last call."""
+    """The requests and the sent bytes that the server has counted since they were last queried."""
 
     requests: list[str] = field(default_factory=list)
     bytes_sent: int = 0
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Returns the result of a JSON merge patch (RFC 7386)."""
+    """Returns `old` after the JSON merge patch `new` (RFC 7386)."""
     if not isinstance(new, dict):
         return new
     kept = dict(old) if isinstance(old, dict) else {}
@@ -155,7 +155,7 @@ class StaticServer:
             self._served.bytes_sent += sent
 
     def _keep(self, path: str, body: bytes) -> bytes:
-        """Creates, replaces or merges an object in its collection, whatever its version."""
+        """Stores a written object, merged into any existing one. Returns the stored object."""
         document = merged(json.loads(self._kept.get(path, b"{}")), json.loads(body))
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", _BEGIN)) + 1)
@@ -169,7 +169,7 @@ class StaticServer:
         return changes[-1].version if changes else _BEGIN
 
     def _change(self, twin: str, count: int) -> None:
-        """Gives so many pods a new version, as a write without effect does."""
+        """Gives `count` pods a new resourceVersion, as if a client had changed them."""
         segment = self._segments[twin.partition("-")[0]]
         version = self._version(twin)
         changes = self._changes.setdefault(twin, [])
@@ -187,7 +187,7 @@ class StaticServer:
         return piece.partition(b"\r\n")[2][:-2].lstrip(b",")
 
     def _watch(self, connection: socket.socket, twin: str, kind: str, query: dict[str, str]) -> int:
-        """Sends everything since then and a bookmark of the last version, then nothing."""
+        """Answers a watch: sends the changes since the requested version, or a bookmark."""
         since, version = int(query["resourceVersion"]), self._version(twin)
         changes = self._changes.get(twin, []) if kind == "Pod" else []
         lines = [change.line() for change in changes if change.version > since]
@@ -200,7 +200,7 @@ class StaticServer:
         return len(body)
 
     def _list_by_name(self, twin: str, path: str, query: dict[str, str]) -> bytes:
-        """Returns the list of one name."""
+        """Returns a list with only the object that the field selector names."""
         name = query["fieldSelector"].partition(",")[0].partition("=")[2]
         kind = "Pod" if path.endswith("pods") else "Node"
         changed = [changed.item for changed in self._changes.get(twin, []) if changed.name == name]
@@ -300,7 +300,7 @@ class StaticServer:
 
 
 def main() -> None:
-    """NODES PODS DIRECTORY: prints its port and serves until it is ended."""
+    """Serves the cluster of the arguments NODES PODS DIRECTORY; prints the server's port."""
     nodes, pods, directory = sys.argv[1:]
     server = StaticServer(Size(nodes=int(nodes), pods=int(pods)), Path(directory))
     print(server.port, flush=True)

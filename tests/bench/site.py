@@ -29,8 +29,8 @@ def write_kubeconfig(path: Path, server: str) -> None:
 
 
 def write_site(directory: Path, server: str, more: str = "", lab: str = "") -> Path:
-    """Returns the path of the configuration. State, lock and converter are beside it. `more` and
-    `lab`: further lines of [settings] and of [lab]."""
+    """Writes a site's files and returns the path of its configuration. State, lock and converter
+    are beside it. `more` and `lab` are further lines of [settings] and of [lab]."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server)

@@ -1,9 +1,8 @@
-"""The time of `dnm status` and `dnm --help`, as a ratio to the import of their renderers.
+"""The time of `dnm status` and `dnm --help`, divided by the time to import typer and rich.
 
     python -m tests.bench.startup
 
-Commands take turns; medians. Compiled files are made first, as in an installation.
-"""
+The commands run in turns, and medians count. Python files are compiled before."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ LIMIT = 1.6
 
 
 def make_site(directory: Path) -> Path:
-    """Returns a configuration with a state file of lent nodes."""
+    """Writes a site with lent nodes in its registry. Returns the path of its configuration."""
     ini = write_site(directory / "site", "http://127.0.0.1:9")
     names = [f"a{number:04}" for number in range(LENT)]
     registry = Registry(
@@ -39,7 +38,7 @@ def make_site(directory: Path) -> Path:
 
 
 def main() -> int:
-    """Prints the table; returns 1 if a ratio exceeds its limit."""
+    """Prints the time and ratio of each command. Returns 1 if a ratio exceeds its limit."""
     compileall.compile_dir(str(Path(dnm.__file__).parent), quiet=2)
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, "DNM_CONFIG": str(make_site(Path(scratch)))}
