@@ -34,8 +34,8 @@ FENCED = msgspec.structs.replace(MARK, fenced=True)
 
 @contextmanager
 def struck_at(point: str, when: str, error: BaseException) -> Iterator[None]:
-    """Raises the error at a fault point, and expects it; after KeyboardInterrupt, as after SIGKILL,
-    nothing continues."""
+    """Raises the error when dnm passes the fault point within the block, and expects it to leave
+    the block. KeyboardInterrupt acts like SIGKILL, since dnm does not catch it."""
     import pytest  # the benchmark does without pytest
 
     def strike(passed: str, at: str) -> None:
@@ -94,7 +94,7 @@ _STATES = {state.__struct_config__.tag: state for state in get_args(LentState)}
 
 
 def lent_of(values: dict[str, Any]) -> LentNode:
-    """Returns the node with these facts; those that its phase has are in its state."""
+    """Builds a lent node from field values. Fields that only its phase has are set in its state."""
     phase = values.pop("phase")
     state = _STATES[phase.value]
     of_phase = {name: values.pop(name) for name in state.__struct_fields__ if name in values}
@@ -145,13 +145,13 @@ def facts(
 
 
 def write_registry(path: Path, registry: Registry) -> bool:
-    """Writes the registry as a run with this file does; returns whether it had to."""
+    """Writes the registry to a file as a run does. Returns whether the content had to change."""
     state = FileState(a_config(path.parent))
     state.path = path
     return state.write(encode_registry(registry))
 
 
 def count_of(cap: int | Share) -> int:
-    """Returns a cap that is a number, as all caps of the simulated worlds are."""
+    """Asserts that a cap is a number, as in all simulated worlds, and returns it."""
     assert isinstance(cap, int)
     return cap

@@ -1,4 +1,4 @@
-"""A correct site for `dnm check`, and the comparison of its findings."""
+"""A correct site for tests of `dnm check`, and the findings that it reports there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CheckedSite:
         (self.directory / name).chmod(0o644)
 
     def record(self, registry: Registry) -> None:
-        """Writes the record of a run that has just ended."""
+        """Stores the registry as if a run had just ended with it."""
         config = load_config(self.ini, {})
         config.began_path.touch(mode=0o600)
         save_registry(config, registry)
@@ -82,7 +82,7 @@ def results_of(findings: list[Finding], check: str = "permission") -> dict[str, 
 
 
 def ask_the_scheduler(site: CheckedSite) -> CheckedSite:
-    """Adds three pods, and YuniKorn's REST API."""
+    """Adds three pods to the site and sets `yunikorn_url`, so that dnm queries the scheduler."""
     add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
     site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
     site.sandbox.tick()

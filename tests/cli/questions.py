@@ -1,4 +1,4 @@
-"""The answers of an administrator at a terminal."""
+"""Replaced questions of commands: the answers of an administrator at a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 def answer_questions(
     monkeypatch: pytest.MonkeyPatch, answer: bool, meanwhile: Callable[[], object] = list
 ) -> list[str]:
-    """Calls `meanwhile`, then answers each question. Returns the list that gets the questions."""
+    """Answers each question of a command, after `meanwhile`. Returns a list of the questions."""
     asked: list[str] = []
 
     def confirm(text: str, **options: Any) -> bool:
@@ -26,7 +26,7 @@ def answer_questions(
 
 
 class Terminal:
-    """The standard input of an administrator."""
+    """A standard input that is a terminal, so that commands ask their questions."""
 
     def isatty(self) -> bool:
         return True

@@ -1,5 +1,5 @@
-"""The real command as a process: each kind of bad input gives a sentence and the right exit code,
-without a traceback or a loss. Also its daily use by administrators."""
+"""The command `dnm` as a process: each kind of bad input gives a message and the right exit code,
+without a traceback or lost data. Other tests play the daily use by administrators."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LIST = '[ "$1" = --list ] && exec {real} "$@"; '
 
 
 def converter(body: str) -> Callable[[Site], None]:
-    """Calls the sandbox's converter, except for conversions."""
+    """Makes the site's converter: it lists as the sandbox's does, and `body` converts."""
     return lambda site: script(site, LIST.format(real=site.sandbox.node_convert_path) + body)
 
 
@@ -189,7 +189,7 @@ def test_no_command_echoes_control_characters(site: Site, words: tuple[str, ...]
 
 
 def test_run_removes_the_file_that_triggers_runs(site: Site) -> None:
-    """Without the unit, for example with cron, nothing else removes the file."""
+    """If runs are started by cron and not by the systemd unit, only dnm removes the file."""
     site.command("pause")  # no conversion ends and creates the file again
     site.config.trigger_path.touch()
     for words in (("plan",), ("status",)):
@@ -447,7 +447,7 @@ def test_ctrl_c_is_reported_if_stdout_is_closed(site: Site, tmp_path: Path) -> N
 
 
 def test_status_and_help_load_no_slow_modules(tmp_path: Path) -> None:
-    """The number of modules does not depend on the machine. None of the slow ones is loaded."""
+    """Counts modules instead of seconds, because their number does not depend on the machine."""
     program = (
         "import sys; sys.argv = ['dnm', 'status', '--help'];"
         "from dnm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
@@ -476,7 +476,7 @@ def test_history_shows_half_and_end_of_a_pause_in_local_time(
 
 
 def test_unnamed_pods_are_counted(site: Site) -> None:
-    """The report names ten of the twenty pods."""
+    """dnm names only ten of twenty pods in a message, so the others appear as a number."""
     assert site.command("run").returncode == 0
     answers = (site.command("history").stdout, site.command("explain", QUEUE, "--wide").stdout)
     assert all(re.search(r"pods .*dev/[^ ]+ and 10 more", answer) for answer in answers), answers

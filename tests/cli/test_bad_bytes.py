@@ -1,8 +1,7 @@
-"""Any input bytes give a value or a sentence: no other exception, no hang.
+"""Tests that any input bytes give a value or an error message: no other exception, no hang.
 
-Inputs are raw bytes, and valid documents that were cut, doubled, or got swapped pieces. The
-configuration, the registry, the API's answers and the converter's output have their own files.
-"""
+Inputs are raw bytes, and valid documents that were cut, doubled, or got swapped pieces. Other files
+test the configuration, the registry, the API's answers and the converter's output."""
 
 from __future__ import annotations
 
@@ -122,7 +121,7 @@ def test_deeply_nested_text_gives_an_error_message(text: str) -> None:
 
 
 def test_document_that_expands_without_bound_is_refused() -> None:
-    """Small nodes take a hundred times as much memory as their text has."""
+    """Each YAML node takes a hundred times as much memory as its text, so dnm bounds both."""
     for text in (b" " * 100_000_000, b"partitions: []\nx: [" + b"a," * 4_500_000 + b"]"):
         with pytest.raises(DnmError, match="more than"):
             unpacked(base64.b64encode(gzip.compress(text)).decode())

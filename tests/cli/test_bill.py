@@ -80,7 +80,7 @@ def test_csv_and_json_usage_reports_have_the_same_lends(bill: Run) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_span_with_an_offset_equals_its_utc_span(bill: Run, form: str) -> None:
-    """Once, a cut lend had the local digits of its start, followed by another zone."""
+    """Once, a lend that began before the span had a local start time with the wrong zone."""
     there = ("--since", "2026-03-02T17:00+05:00", "--until", "2026-03-20T10:00-02:00")
     in_utc = ("--since", "2026-03-02T12:00Z", "--until", "2026-03-20T12:00Z")
     assert bill("--format", form, *there).stdout == bill("--format", form, *in_utc).stdout

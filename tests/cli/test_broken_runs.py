@@ -22,7 +22,7 @@ from tests.builders import a_config
 
 
 def site(directory: Path, began: timedelta, ended: timedelta) -> tuple[Config, datetime]:
-    """Builds a site with these times since the last start and the last end of a run."""
+    """Builds a site with a last run that began and ended so long ago. Returns also the time."""
     config = a_config(converted_nodes_path=directory / "converted_nodes.json")
     now = datetime.now(UTC)
     for path, age in ((config.began_path, began), (config.ended_path, ended)):
@@ -56,7 +56,7 @@ def test_config_argument_named_like_a_command_is_no_command(
 
 
 class Busy:
-    """A stderr at a terminal, in the middle of a write."""
+    """A stderr that is in the middle of a write, so that a signal handler cannot write to it."""
 
     def isatty(self) -> bool:
         return True
@@ -82,7 +82,7 @@ def test_signal_during_a_log_line_does_not_end_the_run(
 
 
 def test_non_blocking_stdout_is_awaited() -> None:
-    """ssh, or another process with the same file, leaves it non-blocking."""
+    """ssh, or another process that shares stdout, may have made it non-blocking."""
     code = (
         "import sys; from dnm.cli import __main__ as m; m._open_streams()\n"
         "for _ in range(300): print('x' * 1000)\n"

@@ -1,4 +1,4 @@
-"""`dnm check`: a correct site passes, and each fault gets its own cross and remedy."""
+"""Tests of `dnm check`: a correct site passes; each fault is a failed check with a remedy."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _remove_tree(path: Path) -> None:
 
 
 def _use_plain_table_converter(site: CheckedSite) -> None:
-    """Sets the site's own script, which prints only the table."""
+    """Replaces the site's converter by a script that only prints the table of nodes."""
     add_settings(site, "exclude_nodes = feature never-lend, a001\n")
     rows = "\n".join(f"a00{n} IDLE 5s OK -" for n in (1, 2, 3))
     table = f"NODE STATE IDLE VERDICT REASON\n{rows}\n"
@@ -330,7 +330,7 @@ LIMITED = {
 
 @pytest.mark.parametrize("name", LIMITED)
 def test_limits_counted_only_by_yunikorn_are_named(site: CheckedSite, name: str) -> None:
-    """Only without yunikorn_url, because YuniKorn reports the pods under these limits."""
+    """With yunikorn_url there is no finding: YuniKorn then reports the pods that they hold back."""
     before, after = LIMITED[name]
     site.sandbox.set_queues(QUEUES.replace(before, after, 1))
     shown = [finding for finding in site.findings() if "can't see these limits" in finding.text]

@@ -1,4 +1,4 @@
-"""Accounting in `dnm check`: lent nodes in sreport, and the settings to change."""
+"""Tests of accounting in `dnm check`: how sreport counts lent nodes; the settings to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dnm check`: each missing permission, and the clocks."""
+"""Tests of `dnm check`: it reports each missing permission, and clocks that differ."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_check_compares_queues_with_yunikorn(scheduled: CheckedSite) -> None:
 
 
 def test_check_reports_a_difference_from_yunikorn_counts(scheduled: CheckedSite) -> None:
-    """YuniKorn keeps the queue of an application's start. Later pod labels name another queue."""
+    """YuniKorn keeps an application in its first queue, although its pods' labels changed later."""
     for pod in ("pod-0", "pod-1", "pod-2"):
         scheduled.sandbox.edit("pods", pod, _name_another_queue, "dev")
     assert [finding.text for finding in scheduled.bad()] == [
@@ -178,7 +178,7 @@ def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
 def test_sidecars_that_yunikorn_counts_twice_are_reported(
     scheduled: CheckedSite, version: str, begin: str
 ) -> None:
-    """Checks too that dnm's sums equal the scheduler's."""
+    """Checks too that no other finding exists: dnm's sums equal the scheduler's."""
     scheduled.sandbox.yunikorn.version = version
     spec = {"initContainers": [SIDECAR]}
     scheduled.sandbox.add_pods(3, "dev", queue="root.dev", cpu="2", memory="1G", spec=spec)

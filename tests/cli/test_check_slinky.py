@@ -1,4 +1,4 @@
-"""`dnm check` beside Slinky: each setting that would undo lending, and unreadable objects."""
+"""Tests of `dnm check` beside Slinky: settings that would undo a lend, and unreadable objects."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
 
 
 def serve(site: CheckedSite, path: str, document: Any) -> None:
-    """Serves the answers of an API server with Slinky."""
+    """Lets the sandbox answer requests for Slinky's objects as an API server with Slinky would."""
     text = document if isinstance(document, str) else json.dumps(document)
     site.sandbox.faults.add(Fault(kind="garbage", path=path, body=text))
 
@@ -113,7 +113,7 @@ def node_sets(*specs: Any) -> dict[str, Any]:
 
 
 def test_site_without_slinky_passes_its_checks(site: CheckedSite) -> None:
-    """The bridge's role is enough to find out."""
+    """With only the role of etc/rbac-slinky.yaml, dnm finds that there is no Slinky."""
     paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
     documents = [item for path in paths for item in yaml.safe_load_all(path.read_text())]
     site.sandbox.access.restrict_to_manifests(documents)

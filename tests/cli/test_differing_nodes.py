@@ -1,4 +1,4 @@
-"""A lent node that differs from its type stops no queue. `dnm check` and `explain` name it."""
+"""A lent node has another size than its type: queues are still served, and commands name it."""
 
 from __future__ import annotations
 

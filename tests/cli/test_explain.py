@@ -26,7 +26,7 @@ from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 
 class Scene:
-    """A lent node in use, a queue at its cap, and pods that no lend can help."""
+    """A site with a lent node in use, a queue at its cap, and pods that no lend can help."""
 
     def __init__(self, directory: Path) -> None:
         self.sandbox = sandbox = Sandbox(directory / "sandbox").start()
@@ -151,8 +151,8 @@ def test_explain_names_a_namespace_that_is_also_a_queue_once(
 
 
 def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:
-    """Lists by namespace the three oldest; DaemonSet pods keep no node. `explain` reads the
-    present, and `status --wide` shows the last run."""
+    """Pods are counted by namespace, and the three oldest are named. DaemonSet pods are omitted,
+    because they do not prevent a return."""
     [node] = scene.site.lent()
     scene.site.run()
     on_it = [
@@ -240,7 +240,7 @@ SUPPLIES = {
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Builds three idle machines and no waiting pods."""
+    """Builds a site with three idle machines and no waiting pods."""
     sandbox.clock.set(time.time())
     set_up_workshop(sandbox, 3)
     return Site(sandbox, tmp_path)

@@ -14,7 +14,7 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 
 def lend_idle_node(sandbox: Sandbox, directory: Path) -> Site:
-    """Lends a node; its pod has ended."""
+    """Builds a site with a lent node, on which the pod has ended."""
     sandbox.clock.set(time.time())
     set_up_workshop(sandbox, 2)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=90)
@@ -38,7 +38,7 @@ def run_until_attempts(site: Site, count: int) -> None:
 
 
 def health(site: Site) -> tuple[str, str, int]:
-    """The age of the last run depends on real time."""
+    """Returns the health of the site now; the age of its last run is in real time."""
     return judge_health(site.config, site.registry, datetime.now(UTC))
 
 

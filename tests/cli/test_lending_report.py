@@ -1,4 +1,4 @@
-"""`dnm report` from a history of some weeks."""
+"""Tests of the figures of `dnm report`, which come from a history of some weeks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def test_report_numbers_match_the_generated_days(site: Site) -> None:
-    """Each queue has twelve lends a day. A conversion takes 9 minutes, and one more for each node
-    of a wave. The cap holds for 40 minutes a day. Each node is idle for 11 minutes."""
+    """A day of the history: twelve lends of each queue, which take 9 minutes, and one more for each
+    node of a wave. The cap stops lends for 40 minutes. Each node is idle for 11 minutes."""
     report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
     assert report["schema"] == "dnm.report/1"
     for row in report["nodes"]:

@@ -16,7 +16,7 @@ HOUR = 3600
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Builds a pod of one core on a node that was lent five hours ago. Runs came every hour."""
+    """Builds a site on which a pod of one core uses a node that was lent five hours ago."""
     sandbox.clock.set(time.time() - 5 * HOUR)
     set_up_workshop(sandbox, 1)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G")

@@ -1,5 +1,5 @@
-"""An administrator's commands: their output, mistakes included, and their record with operator and
-reason. Their effect on the registry is tested in tests/verbs."""
+"""Commands of administrators: what they print, also after a mistake, and the history line with
+operator and reason. tests/verbs tests their effect on the registry."""
 
 from __future__ import annotations
 
@@ -250,8 +250,8 @@ def test_unreadable_registry_stops_each_command(config: Config, play: Play) -> N
 def test_command_waits_for_a_running_run(
     config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that waits for its converter holds the lock for a while. At 3 a.m. an administrator
-    wants to pause dnm just then."""
+    """A run holds the lock while it waits for its converter. An administrator who pauses dnm then
+    must not be refused."""
     held, print_wait = FileLock(config.lock_path), operation.print_wait
     held.acquire()
 
@@ -267,7 +267,7 @@ def test_command_waits_for_a_running_run(
 
 
 def test_command_keeps_the_end_time_of_the_last_run(config: Config) -> None:
-    """`dnm status` gets the end of the last run from the file's time."""
+    """`dnm status` takes the end of the last run from a file's time; no command may change it."""
     path = config.ended_path
     path.touch()
     os.utime(path, (1000, 1000))
@@ -413,7 +413,7 @@ def test_order_without_nodes_reports_its_obstacle(site: Site) -> None:
 
 
 def test_order_before_the_first_run_is_reported_the_same_everywhere(site: Site) -> None:
-    """The command that creates the order is no run."""
+    """All commands show the same progress of an order (of `dnm lend`) that no run has read yet."""
     site.command("lend", "2", "--namespace", "dev", "--for", "2h")
     (order,) = site.registry.orders
     status = " ".join(site.command("status").stdout.split())
@@ -446,8 +446,8 @@ def test_host_list_is_reset_completely_or_not_at_all(site: Site) -> None:
 def test_new_administrator_lends_extends_returns_and_adopts_nodes(
     sandbox: Sandbox, site: Site
 ) -> None:
-    """The installed command over HTTP: lend two nodes for an afternoon, extend one, return one at
-    once. Then adopt a node that an administrator has converted."""
+    """Plays the installed command over HTTP: it lends two nodes for an afternoon, extends one and
+    returns one, then adopts a node that an administrator has converted."""
     done = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
                         "--now")  # fmt: skip
     assert done.returncode == 0 and "requested 2 nodes for dev" in done.stdout, done.stderr
@@ -507,7 +507,7 @@ def test_immediate_run_of_a_command_is_a_normal_run(sandbox: Sandbox, site: Site
 def test_ambiguous_local_time_means_its_next_occurrence(
     hour: int, minute: int, until: tuple[int, int]
 ) -> None:
-    """Once, 01:30 was tomorrow's between the two, in the night of the change to winter time."""
+    """When clocks go back, 01:30 occurs twice. Between the two, dnm once took the next day's."""
     now = datetime(2026, 11, 1, hour, minute, tzinfo=UTC)
     result = parse_deadline("", "01:30", now, "America/Indiana/Indianapolis")
     assert result == datetime(2026, 11, 1, *until, tzinfo=UTC)

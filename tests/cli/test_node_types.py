@@ -1,4 +1,4 @@
-"""`dnm node-types` for administrators and pipelines: wrong keys, narrow terminals, exit codes."""
+"""Tests of `dnm node-types` for people and scripts: wrong keys, narrow terminals, exit codes."""
 
 from __future__ import annotations
 

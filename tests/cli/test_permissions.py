@@ -1,5 +1,5 @@
-"""The roles in etc/rbac.yaml: they permit a whole lend and return, and without any one of their
-verbs the API server refuses some action of dnm."""
+"""The roles in etc/rbac.yaml permit a whole lend and return, and none of their verbs is
+superfluous: without it, the API server refuses some action of dnm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "dynamic-node-manager"
 
 
 def roles(*parts: str) -> list[dict[str, Any]]:
-    """Returns the roles of dnm itself, and of these parts: -state, -evict, -conditions."""
+    """Returns the main roles of etc/rbac.yaml, and those with a name that ends with a part."""
     names = [NAME, f"{NAME}-lease", *(f"{NAME}{part}" for part in parts)]
     return [
         item
@@ -31,7 +31,7 @@ def roles(*parts: str) -> list[dict[str, Any]]:
 
 
 def roles_without_yunikorn() -> list[dict[str, Any]]:
-    """Returns the roles of dnm itself as deploy/none has them (tests/test_deploy.py)."""
+    """Returns the main roles without that for YuniKorn's ConfigMap, as deploy/none has them."""
     return [role for role in roles() if role["metadata"].get("namespace") != "yunikorn"]
 
 
@@ -60,7 +60,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def add_pods(sandbox: Sandbox, queue: str) -> None:
-    """Adds eleven pods, one of them with a volume; without a queue they are not YuniKorn's."""
+    """Adds eleven pods, one of them with a volume. If `queue` is empty, YuniKorn ignores them."""
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     sandbox.add_pods(
         1, "dev", queue=queue, cpu="4", memory="16G", name="with-claim", spec={"volumes": [claim]},
@@ -167,7 +167,7 @@ def test_published_roles_are_sufficient_for_a_registry_in_kubernetes(
 def test_each_verb_for_a_registry_in_kubernetes_is_needed(
     sandbox: Sandbox, in_kubernetes: Site, name: str
 ) -> None:
-    """Without the verb dnm does nothing and begins nothing."""
+    """Without the verb, a run stops before it changes or starts anything."""
     number, verb = STATE_VERBS[name]
     bound = roles("-state")
     bound[-1]["rules"][number]["verbs"].remove(verb)
@@ -194,7 +194,7 @@ def unmanaged(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def errors_without_queue_system(sandbox: Sandbox, site: Site) -> list[str]:
-    """Plays a lend and a return; the scheduler reports the pods that it cannot place."""
+    """Plays a lend and a return; kube-scheduler marks unschedulable pods. Returns all errors."""
     errors: list[str] = []
     for _ in range(9):
         for pod in sandbox.objects("pods", "dev"):

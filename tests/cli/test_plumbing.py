@@ -1,5 +1,5 @@
-"""Properties of the terminal that typer and rich alone do not have. They are the reason for the
-code in dnm/cli/terminal. Each test compares dnm with the library alone."""
+"""Behaviour at the terminal that typer and rich alone do not have, and for which dnm/cli/terminal
+exists. Each test compares dnm with the library alone."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_closed_pipe_does_not_end_a_command_unlike_with_typer(
 
 
 def test_interrupt_before_typer_is_loaded_is_a_traceback(tmp_path: Path) -> None:
-    """The test of dnm itself is in tests/cli/test_app.py."""
+    """Shows that plain Python prints a traceback; tests/cli/test_app.py shows that dnm does not."""
     program = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport typer"
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True

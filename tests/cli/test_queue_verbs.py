@@ -1,4 +1,4 @@
-"""Output and exit codes of `dnm queues`, and warnings of `dnm check`; over the sandbox's API."""
+"""Tests of `dnm queues` (output, exit codes) and of warnings in `dnm check`, on the sandbox."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_queue_document_of_the_cluster_is_checked(
 def test_missing_config_map_is_an_error_of_check_and_of_a_run(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """Once, `queues check` reported an editable document, and only a run named missing queues."""
+    """Once, `queues check` reported that dnm can edit the document, although there was none."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     sandbox.delete("configmaps", "yunikorn-configs", "yunikorn")
@@ -191,7 +191,7 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
 def test_restored_older_export_needs_an_administrator_after_all_returns(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """Once, 336 became the baseline for ever one idle run later, and no command reported it."""
+    """Once, dnm took the export's limit for a baseline, although it contains lent nodes."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     export = sandbox.queues_text()

@@ -1,4 +1,4 @@
-"""The text of plans, runs and batch nodes, which are given as values."""
+"""Tests of the text that dnm prints for plans, runs and batch nodes."""
 
 from __future__ import annotations
 

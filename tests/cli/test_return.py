@@ -1,4 +1,4 @@
-"""return --evict: the pods that it names first, its refusals, and the effect of a budget."""
+"""Tests of `dnm return --evict`: the pods that it names, its refusals, and budgets of pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 
 def pod_of(name: str, owner: str = "", **labels: str) -> dict[str, object]:
-    """Creates a pod. The sandbox lacks the kind of its `owner`, so it does not collect the pod."""
+    """Returns a running pod on a001. The sandbox never deletes it for lack of its `owner`."""
     metadata: dict[str, object] = {"name": name, "namespace": "dev", "labels": labels}
     if name == "logs":
         metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
@@ -51,7 +51,7 @@ def budget(least: int) -> dict[str, object]:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Lends a001 with a single pod, a pod under a budget, and a pod of its kubelet."""
+    """Builds a site with the lent node a001 and three pods: plain, with a budget, static."""
     set_up_workshop(sandbox, 2)
     sandbox.add_namespace("dev")
     sandbox.batch.claim(sandbox.batch.machines["a001"], "root-shell", "root converts it")
@@ -72,12 +72,12 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def catch_up(sandbox: Sandbox) -> None:
-    """Sets the clock, which stops between ticks, to the host's, which commands use."""
+    """Sets the sandbox's clock, stopped between ticks, to the host's time, which commands use."""
     sandbox.clock.set(max(sandbox.clock.now(), time.time() + 1))
 
 
 def names(sandbox: Sandbox) -> list[str]:
-    """Returns the names of the pods that are not terminating."""
+    """Returns the names of the pods in dev that are not terminating."""
     result = sandbox.store.objects("pods", "dev")
     return sorted(
         pod["metadata"]["name"] for pod in result if not pod["metadata"].get("deletionTimestamp")
@@ -120,7 +120,7 @@ def test_disruption_budget_delays_an_eviction(
 
 
 def test_pods_have_their_grace_time_before_an_eviction(sandbox: Sandbox, site: Site) -> None:
-    """Runs with the roles of dnm and of eviction. The converter has its own account."""
+    """dnm has only the roles of etc/rbac.yaml for its own work and for evictions."""
     sandbox.access.restrict_to_manifests(roles("-evict"))
     return_(site.config, ["a001"], evicts=True, grace="10m", yes=True)
     catch_up(sandbox)

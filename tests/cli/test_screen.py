@@ -1,5 +1,5 @@
-"""The screens of the commands that administrators read, in terminals of three widths and in a pipe;
-and tables with any content."""
+"""Tests of what commands print in terminals of three widths and into a pipe, and of tables with
+arbitrary content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.xdist_group("screen")  # one worker builds the fixture 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Builds a site: two lent nodes with long names, one held and one failed; two are idle."""
+    """Builds a site: two lent nodes with long names (one held, one failed), and two idle ones."""
     directory = tmp_path_factory.mktemp("screen")
     sandbox = Sandbox(directory / "sandbox").start()
     made = a_workshop_site(sandbox, directory)

@@ -110,7 +110,7 @@ def test_help_lists_each_command_once_by_purpose(site: Site) -> None:
 
 
 def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields every command, subcommands of groups included."""
+    """Yields every command of dnm with its path, also those in groups of commands."""
     if not hasattr(command, "list_commands"):
         yield words, command
         return
@@ -127,7 +127,7 @@ def test_history_help_names_all_kinds() -> None:
 
 
 def test_read_only_commands_have_no_reason_option() -> None:
-    """Only commands that a Ctrl-C could leave unfinished ask for a reason."""
+    """Only commands that change the registry record a reason."""
     for word in LOOKS - {""}:
         of = [
             leaf for words, leaf in LEAVES.items() if f"{' '.join(words)} ".startswith(f"{word} ")

@@ -1,4 +1,4 @@
-"""`dnm simulate`: the registry and a workload, as an administrator gives them; and its page."""
+"""Tests of `dnm simulate` with a history or a workload file, and of its page in docs/."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def course() -> str:
 
 
 def error_of(site: Site, *words: str) -> str:
-    """Returns the stderr of a command that ends with exit code 2."""
+    """Runs `dnm simulate WORDS`, which must end with exit code 2. Returns its stderr."""
     done = site.command("simulate", *words)
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
@@ -115,7 +115,7 @@ class Killed:
 
 
 class Sleeping:
-    """A workload without an end."""
+    """A workload that a simulation never reads to its end."""
 
     fails = 0.0
 
@@ -125,7 +125,7 @@ class Sleeping:
 
 
 def test_killed_simulation_worker_ends_the_other_workers() -> None:
-    """Once, the others continued for minutes, and ignored a Ctrl-C."""
+    """Once, the other worker processes continued for minutes and ignored a Ctrl-C."""
     workload, killed = Sleeping(), Killed()
     with pytest.raises(SimulationError, match="lack of memory"):
         _play(cast(Any, workload), {"configured": cast(Any, killed), "no-lending": None})
@@ -152,7 +152,7 @@ def test_simulation_table_of_several_keys_fits_a_terminal(site: Site) -> None:
 
 
 def test_simulation_reports_the_price_for_jobs(site: Site, tmp_path: Path) -> None:
-    """Jobs of sixteen nodes, with pauses. By day, twelve of the 24 nodes are lent."""
+    """Jobs need sixteen of 24 nodes, with pauses. By day twelve nodes are lent, so jobs wait."""
     begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
     lines = []
     for hour in range(22, 1, -1):
@@ -185,7 +185,7 @@ def test_failing_conversions_are_drawn_with_five_seeds(site: Site, tmp_path: Pat
 
 
 def test_simulation_uses_the_recorded_demand(tmp_path: Path) -> None:
-    """The record has pods by kind, with a line for each change only."""
+    """The record of demand counts equal pods together and has a line only for each change."""
     site = a_workshop_site(Sandbox(tmp_path / "sandbox").start(), tmp_path)
     site.write(site.path, f"{site.path.read_text()}demand_days = 9\n")
     history = History(site.config.converted_nodes_path, timedelta(days=9), name=DEMAND)

@@ -1,4 +1,4 @@
-"""`dnm status`: from the registry alone, and live."""
+"""Tests of `dnm status`, which reads only the registry, and of `dnm status --live`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_status_needs_the_registry_file_only(sandbox: Sandbox, site: Site) -> No
 
 
 def test_limit_lowered_manually_below_lent_nodes_is_a_warning(sandbox: Sandbox, site: Site) -> None:
-    """It is no error of a run. Waiting pods are reported with their age."""
+    """The administrator may lower a limit: runs report no error, and `--health` a warning."""
     for _ in range(3):
         site.run()
         sandbox.tick(1)
@@ -63,7 +63,7 @@ def test_missing_nodes_of_min_nodes_are_a_warning(sandbox: Sandbox, site: Site) 
 
 
 def test_live_status_shows_the_present_and_no_plan(sandbox: Sandbox, site: Site) -> None:
-    """A run would request a node here."""
+    """Although a run would request a node here, `--live` shows no incoming node."""
     sandbox.add_pods(20, "dev", queue=QUEUE, cpu="8", memory="16G")
     plan = json.loads(site.command("plan", "-o", "json").stdout)
     assert [action["action"] for action in plan["actions"]] == ["StartConversion"]

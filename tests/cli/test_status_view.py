@@ -1,4 +1,4 @@
-"""The text of `dnm status` for a registry: at most eighty columns wide, and correct."""
+"""Tests of the text of `dnm status` for a registry: at most eighty columns wide, and correct."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_more_lent_nodes_than_the_cap_are_a_warning(capsys: pytest.CaptureFixtur
 def test_converter_host_is_shown_if_it_is_another_host(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Applies to running calls. This host cannot observe them."""
+    """dnm names that host for running calls, since it cannot observe processes there."""
 
     def on(host: str) -> ConverterProcess:
         return ConverterProcess(pid=0, start_ticks=0, boot="its own", host=host)
@@ -184,7 +184,7 @@ def test_expired_pause_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def ended_at(moment: datetime, directory: Path) -> Config:
-    """Builds a site with a last run that started and ended then."""
+    """Returns the configuration of a site with a last run that started and ended at this moment."""
     config = a_config(directory)
     for path in (config.began_path, config.ended_path):
         path.touch()
@@ -297,7 +297,7 @@ QUIET = [
 def test_silent_failures_appear_in_health_and_status(
     tmp_path: Path, status: dict[str, Any], registry: dict[str, Any], text: str
 ) -> None:
-    """These failures stop no run. `health` and `status` report the same."""
+    """A silent failure is one that stops no run. `status --health` and `status` report the same."""
     config = ended_at(NOW, tmp_path)
     recorded = Registry(last_run=with_queue(**status).last_run, **registry)
     expected = ("warning", text, 1) if text else ("ok", "", 0)

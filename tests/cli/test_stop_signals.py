@@ -1,5 +1,5 @@
-"""A run that gets a stop signal: its waits end with the grace time, whatever it waits for. Its
-actions are recorded, and the next run continues from there."""
+"""Tests of runs that get SIGTERM or SIGINT. A run stops waiting after its grace time, whatever it
+waits for, and records its actions. The next run continues from there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def start_run(site: Site) -> Child:
 def test_stopped_run_waits_no_longer_than_its_grace(
     sandbox: Sandbox, tmp_path: Path, name: str
 ) -> None:
-    """Otherwise each wait would end by its own time-out, or with the old document."""
+    """After the signal, only shutdown_grace_seconds count, not the longer time-out of each wait."""
     details, code, output = WAITS[name]
     site = a_workshop_site(sandbox, tmp_path)
     site.change(shutdown_grace_seconds="1", yunikorn_url=sandbox.url)
@@ -121,7 +121,7 @@ def test_signal_during_a_conversion_ends_the_run_within_its_grace(
 def test_run_stopped_while_reading_is_not_reported_as_successful(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The exit code in the registry is that of the previous run."""
+    """The registry still has the exit code 0 of the previous run, which `status` must not show."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run()
     fault: Fault = sandbox.fault(**HANGS, path="/nodes")
@@ -136,7 +136,7 @@ def test_run_stopped_while_reading_is_not_reported_as_successful(
 
 @pytest.fixture
 def signals() -> Iterator[StopSignals]:
-    """Builds signals with a short grace time."""
+    """Yields dnm's handling of stop signals with a grace time of 0.1 s."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in numbers}
     signals = StopSignals(timedelta(seconds=0.1))
@@ -169,7 +169,7 @@ def test_signal_ends_computation_at_once_and_prevents_the_next_step(
     ],
 )  # fmt: skip
 def test_stop_signal_ends_requests_but_not_records(point: str, ends: bool) -> None:
-    """A file is written completely. So is the registry in Kubernetes, within a few seconds."""
+    """The signal breaks off a request at its fault point. A write of a record continues."""
     signal.raise_signal(signal.SIGTERM)
     try:
         with fault_point(point):
@@ -180,7 +180,7 @@ def test_stop_signal_ends_requests_but_not_records(point: str, ends: bool) -> No
 
 
 def _sleep_until_checked(number: signal.Signals, times: int) -> None:
-    """Sleeps until the handler has run that often, independent of the machine's load."""
+    """Sleeps until the signal's handler has run `times` times, however slow the machine is."""
     handler, seen = signal.getsignal(number), 0
 
     def count(number: int, frame: FrameType | None) -> None:
@@ -198,7 +198,7 @@ def _sleep_until_checked(number: signal.Signals, times: int) -> None:
 
 
 def test_grace_time_counts_from_the_signal(tmp_path: Path, signals: StopSignals) -> None:
-    """A step that used the grace time leaves none for converters that started before it."""
+    """A converter that was started before the signal gets no grace time of its own after it."""
     signal.raise_signal(signal.SIGTERM)
     call = ConverterCall(
         "k", [str(script(tmp_path, "exec sleep 300"))], an_environment(), tmp_path / "output"

@@ -30,7 +30,7 @@ LEASE = ("leases", "dnm-prod")
 
 @pytest.fixture
 def east(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Builds the host that acts and lends a node."""
+    """Builds the host that holds the Lease of the instance, and that lends a node."""
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
     site = Site(sandbox, tmp_path / "east")
@@ -40,7 +40,7 @@ def east(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def west(sandbox: Sandbox, east: Site, tmp_path: Path) -> Site:
-    """Builds the host that was refused."""
+    """Builds a second host of the instance. Its run is refused, since `east` holds the Lease."""
     site = Site(sandbox, tmp_path / "west")
     assert site.run().exit_code == ExitCode.NEEDS_PERSON
     return site
@@ -213,7 +213,7 @@ def test_takeover_without_a_registry_restores_the_names_of_the_lease(
 def test_takeover_from_a_vanished_running_host(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its Lease is valid for years."""
+    """The vanished host has left a Lease that expires only after years."""
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)

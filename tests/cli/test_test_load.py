@@ -53,7 +53,7 @@ def config(site: Site) -> Config:
 
 @pytest.fixture
 def cluster(sandbox: Sandbox) -> Sandbox:
-    """Builds a sandbox with a lent node, the namespaces and the queues."""
+    """Builds a sandbox with a Node that looks lent, the namespace dev and the workshop's queues."""
     taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
     sandbox.add_node("g1", "64", "256G", taints=[taint], labels={"dev": "true"})
     sandbox.add_namespace("dev")

@@ -1,4 +1,4 @@
-"""A lost state directory, with the real command: no administrator's request is lost."""
+"""Tests that no request of an administrator is lost together with the state directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def wipe(site: Site) -> None:
-    """Wipes the directory, as an installation of the host does."""
+    """Deletes the state directory, as a new installation of the host does."""
     shutil.rmtree(site.config.state_dir)
     site.config.state_dir.mkdir(mode=0o755)
 
