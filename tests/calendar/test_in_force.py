@@ -1,4 +1,4 @@
-"""An unreadable event keeps its previous times; a removed one is gone."""
+"""Tests of the recorded events: an unreadable one keeps its times, a removed one is forgotten."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ TOO_MUCH: dict[str, tuple[CalendarEvent, dict[str, tuple[str, ...]]]] = {
 def test_recorded_events_of_the_configuration_are_bounded(
     tmp_path: Path, a: CalendarEvent, unread: dict[str, tuple[str, ...]]
 ) -> None:
-    """The recorded events stay, and one sentence gives the reason."""
+    """If too many events are configured, the previously recorded ones stay, with one error."""
     config = a_config(tmp_path, calendar_events=BEFORE.events)
     before = with_calendars(config, Registry(), {})
     long = msgspec.structs.replace(config, calendar_events=(a,), unread_events=unread)

@@ -1,4 +1,4 @@
-"""The times of events: local times of a zone, as moments in UTC."""
+"""Tests of the times of events: local times of a time zone become moments in UTC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 
 
 def event(begins: str, until: str, zone: str = "UTC", **entries: str) -> CalendarEvent:
-    """Reads an event as a file would have it."""
+    """Parses an event from the values of its keys in a configuration file."""
     problems: list[str] = []
     settings = {"namespace": "dev", "nodes": "1", "from": begins, "until": until}
     read = read_event("w", "event:w", {**settings, **entries}, zone, problems)
@@ -85,7 +85,7 @@ def test_local_times_become_utc_windows(
 
 
 def test_each_moment_is_in_the_right_number_of_windows() -> None:
-    """Computes moments forwards and backwards, without any memory."""
+    """Moments go forwards, then back: the result depends on no earlier call."""
     touching = [event("2026-06-01 09:00", "10:00"), event("2026-06-01 10:00", "11:00")]
     overlapping = [event("2026-06-01 09:30", "10:30")]
     for text, expected in (("08:59", 0), ("09:00", 1), ("09:30", 2), ("09:59", 2), ("10:00", 2),

@@ -1,4 +1,4 @@
-"""Events of the configuration, checked against its namespaces and node types."""
+"""Tests of the events of a configuration, which name its namespaces and node types."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def sections(count: int) -> str:
 
 
 def calls_for(text: str) -> int:
-    """Returns the number of function calls that parse it."""
+    """Returns how many functions are called to parse this text of events."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -152,7 +152,7 @@ def calls_for(text: str) -> int:
 
 @pytest.mark.parametrize(("file", "most"), [(many_keys, 900), (sections, 900), (sections, 9000)])
 def test_reading_time_grows_linearly_with_events(file: Callable[[int], str], most: int) -> None:
-    """They are read in every run."""
+    """Every run reads the events, so that their number must not slow it down much."""
     assert calls_for(file(most)) < 3.3 * calls_for(file(most // 3))
 
 

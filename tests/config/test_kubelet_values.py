@@ -9,7 +9,7 @@ from dnm.model.kubelet import ReservedMemory
 
 
 def parsed(key: str, text: str) -> object:
-    """`kube_reserved_cpu`: the amount of CPU in kube_reserved."""
+    """Parses a value. The key `kube_reserved_cpu` means the amount of CPU in kube_reserved."""
     part, _, resource = key.partition("_reserved_")
     if resource in ("cpu", "memory"):
         return KUBELET_KEYS[f"{part}_reserved"][1](f"{resource}={text}")[key]

@@ -1,4 +1,4 @@
-"""Configuration: sites' files are read as they are, and all errors are named at once."""
+"""Tests of the loading of a configuration: valid files of sites, and all errors at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def site(directory: Path, more: str = "", queue_map: str | bytes = MAP) -> Path:
-    """Writes a directory with both files; `more` follows the required keys."""
+    """Writes the ini and the queue map of a site. `more` follows the required keys of the ini."""
     directory.chmod(0o755)
     write(directory / "map.json", queue_map)
     return write(directory / "dnm.ini", BASE + more)
@@ -91,7 +91,7 @@ STATE_FOLDERS = {
 
 @pytest.mark.parametrize("name", STATE_FOLDERS)
 def test_registry_of_the_predecessor_is_used_in_its_directory(tmp_path: Path, name: str) -> None:
-    """A site that replaces its old file by the new one has its registry in /etc."""
+    """A site that adopts the new configuration file still has its old registry in /etc."""
     of, there, expected = STATE_FOLDERS[name]
     for folder in there:
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,7 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
 
 
 def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> None:
-    """The queue map is not read, and need not exist."""
+    """Without a queue system, dnm does not read the queue map, which need not exist."""
     text = "[settings]\nmonitored_namespaces = dev, test\nqueue_system = none\n"
     config = load_config(write(tmp_path / "dnm.ini", text), HOME)
     assert {name: policy.queue for name, policy in config.namespaces.items()} == {
@@ -286,7 +286,7 @@ def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> No
 def test_key_of_another_queue_system_is_an_error(
     tmp_path: Path, system: str, key: str, is_refused: bool
 ) -> None:
-    """A value that cannot be followed is never a note (the predecessor's contract)."""
+    """By the contract with the predecessor, a key without effect is an error and not a note."""
     paths = "namespace_queue_paths = map.json\n" if system == "yunikorn" else ""
     value = "map.json" if key == "namespace_queue_paths" else "queues"
     lines = f"[settings]\nmonitored_namespaces = dev, test\nqueue_system = {system}\n"
@@ -336,7 +336,7 @@ def test_site_without_a_queue_map_learns_of_queue_system(
     ],
 )
 def test_misspelt_queue_system_is_the_only_problem(tmp_path: Path, lines: str) -> None:
-    """It is unknown whether the queue map and the keys of a queue system are needed."""
+    """dnm cannot know which keys the meant queue system needs, so it reports none as missing."""
     text = refusal(write(tmp_path / "dnm.ini", "[settings]\nmonitored_namespaces = dev\n" + lines))
     problems = [line for line in text.splitlines() if line.startswith("  ")]
     assert len(problems) == 1 and "is not a queue system" in problems[0]
@@ -599,7 +599,7 @@ def test_converter_in_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_unreachable_events_dir_stops_no_command(tmp_path: Path) -> None:
-    """dnm may not enter its directory either. The command that reads it reports that."""
+    """The configuration loads; only the command that reads the directory reports the problem."""
     config = load(tmp_path, f"calendar = {'x' * 300}/events.d\n")
     assert config.events_dir == tmp_path / ("x" * 300) / "events.d"
 
@@ -707,7 +707,7 @@ def test_malformed_fault_condition_is_answered_with_a_valid_form(
 
 
 def test_advice_about_swallowed_keys_is_absent_in_a_list_of_pairs(tmp_path: Path) -> None:
-    """The names in such a list may be those of keys."""
+    """A list of pairs may contain a name that is also a key, such as `memory`."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, "[node_type:a]\nkube_reserved =\n  cpu=1\n  memory=x")
     assert "remove the blank" not in str(refused.value)
