@@ -1,8 +1,8 @@
 """The actuator, which carries out a plan and makes no decision of its own.
 
-It saves the registry before the first action and after each, so that the next run finds open steps.
-A failed action does not stop the others. Actions for queues whose limits could not be written are
-skipped (`unwritten.py`), and actions on a node that has changed since the run read it."""
+It saves the registry before the first action and after each, so that the next run finds incomplete
+actions. A failed action does not stop the others. It skips actions for queues whose limits could
+not be written (`unwritten.py`), and actions on a node that has changed since the run read it."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Actuator(Step):
         )
 
     def _signed(self, plan: Plan) -> Registry:
-        """Returns the plan's registry. If it is in Kubernetes, each new request gets the name of
-        this host, because only this host can see whether the request's converter was started."""
+        """Returns the plan's registry. If it is in Kubernetes, adds this host's name to new
+        requests to convert: only this host can see whether the request's converter was started."""
         new = [action.request.id for action in plan.actions if isinstance(action, StartConversion)]
         if self.config.registry_storage == "file" or not new:
             return plan.registry
@@ -98,8 +98,8 @@ class Actuator(Step):
         return replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
-        """Removes requests for which no converter was started, because the run stopped before. The
-        next run makes new requests."""
+        """Removes the requests for conversions whose converter this run did not start, because it
+        stopped before. If nodes are still needed, the next run makes new requests."""
         unstarted = {
             action.request.id for action in plan.actions if isinstance(action, StartConversion)
         } - self.tried
@@ -160,7 +160,7 @@ class Actuator(Step):
             self.replace_registry(updated)
 
     def _is_repeated_reset(self, edit: QueueEdit) -> bool:
-        """Returns whether another client keeps undoing this edit. Logs that now and then."""
+        """Returns whether another client repeatedly undoes this edit of limits. May warn."""
         resets = self.registry.last_run.resets
         if resets is None or not edit.reset_by or not resets.is_repeated(self.clock()):
             return False
@@ -169,18 +169,18 @@ class Actuator(Step):
         return True
 
     def _note_ledger(self, ledger: str | None) -> None:
-        """Records the ledger that the queue document has now, even if the plan had another one."""
+        """Saves in the registry which ledger the queue document has now, planned or not."""
         if ledger != self.registry.last_run.ledger:
             last_run = replace(self.registry.last_run, ledger=ledger)
             self.save(replace(self.registry, last_run=last_run))
 
     def _renew_before_edit(self) -> None:
-        """Renews the Lease between reading and writing the limits. A run that takes the Lease after
-        that changes the version of the limits, so that this run's write is refused."""
+        """Renews the Lease between reading and writing the limits. A run that takes the Lease later
+        also changes the version of the limits, so that this run's late write is refused."""
         self.state.keep(anew=True)
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
-        """Returns the desired limits without unmarked Nodes: another instance may have those."""
+        """Returns the desired limits without unmarked Nodes, which another instance may have."""
         nodes = {
             queue: {name: size for name, size in sizes.items() if name not in self.unmarked}
             for queue, sizes in wants.nodes.items()
@@ -190,7 +190,7 @@ class Actuator(Step):
     # --- Kubernetes ---------------------------------------------------------------------------
 
     def _mark(self, name: str, mark: Mark) -> None:
-        """Marks a Node. An unmarked Node counts for no queue: another instance may have it."""
+        """Marks a Node as lent. Unmarked, it counts for no queue: another instance may have it."""
         self.unmarked.add(name)
         is_free = self.patch(
             name, lambda node: node.is_free_for(mark.instance), annotations=mark_annotations(mark)
@@ -272,7 +272,7 @@ class Actuator(Step):
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _return_obstacle(self, name: str) -> str | None:
-        """Returns why the converter must not return the node now, or None. Reads the facts anew."""
+        """Reads the node again. Returns why it must not be returned to Slurm now, or None."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:
@@ -299,8 +299,8 @@ class Actuator(Step):
                 self.note_done(f"action=leave converter={key} sentence='it is still at work'")
 
     def _is_to_leave(self) -> bool:
-        """Returns whether the run must stop waiting for converters. Renews the Lease, and returns
-        True if the run has lost it."""
+        """Renews the Lease. Returns whether the run must stop waiting for converters: it has lost
+        the Lease, or it was asked to stop."""
         try:
             self.state.keep()
         except RegistryError:

@@ -1,4 +1,4 @@
-"""The files of events in the directory that `calendar` names.
+"""The reader of events (times when queues need nodes) from the directory that `calendar` names.
 
 Each read has a bound. If a file cannot be read or is malformed, the run continues with the events
 that dnm read from it last (`dnm/calendar/in_force.py`). Files are trusted as the configuration is,

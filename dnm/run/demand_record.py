@@ -1,4 +1,4 @@
-"""The record of demand after a run, and the report of a record that cannot be written."""
+"""The record of which pods wait and run, written after a run, and the report of failed writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dnm.record.transitions import Cause
 
 
 def record_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes which pods wait and run, if that has changed. A failed write is not repeated."""
+    """Records which pods wait and run, if that has changed. A failed write is only reported."""
     history = demand_history(config)
     try:
         write_demand(history, plan, Cause(now=now, run=plan.run, instance=config.instance_id))
@@ -23,7 +23,7 @@ def record_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -
 
 
 def with_trouble(outcome: Outcome, subject: str, error: OSError, left: str = "") -> Outcome:
-    """Returns the outcome with the error of a file that could not be written."""
+    """Returns the outcome of a run with one more error: a file could not be written."""
     trouble = (
         f"{subject} can't be written ({error.strerror or error}): {left}free space, or fix the "
         "permissions of its directory"

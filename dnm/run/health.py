@@ -1,4 +1,4 @@
-"""`dnm status --health`: one word for a monitor, with the exit codes of its plug-ins.
+"""`dnm status --health`: one word for a monitor, with the exit codes of a monitoring plug-in.
 
     ok       0   runs happen and succeed
     failed   1   the last run failed in part; the next one tries again
@@ -32,7 +32,7 @@ _LONG = timedelta(hours=1)  # a long wait; the alert has the same limit
 
 
 def print_health(config: Config, now: datetime) -> int:
-    """Prints the word for the monitor and the reason for it. Returns the exit code."""
+    """Prints the state of dnm as one word for a monitor, with the reason. Returns the exit code."""
     try:
         with opened_state(config) as state:
             registry = load_registry(config, now, state)
@@ -46,8 +46,8 @@ def print_health(config: Config, now: datetime) -> int:
 def judge_health(
     config: Config, registry: Registry, now: datetime, elsewhere: str = ""
 ) -> tuple[str, str, int]:
-    """Returns the monitor's word, its reason and the exit code. `elsewhere` names a run on another
-    host."""
+    """Returns the word for the monitor, its reason and the exit code. `elsewhere` describes an
+    active run on another host, or is empty."""
     times, run = read_last_run(config), registry.last_run
     holder = find_lock_holder(config.lock_path)
     held = [f"{config.lock_path} is held by {holder.text}"] if holder else []
@@ -75,7 +75,7 @@ def judge_health(
 
 
 def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iterator[str]:
-    """Yields a sentence for each failed return, back-off and claim that earlier runs left open."""
+    """Yields a sentence for each failed return, node type in back-off, and claim left in Slurm."""
     for name, entry in registry.nodes.items():
         if entry.failed_attempts and entry.owner == config.instance_id:
             yield f"{name} is not returned to Slurm: {entry.failed_attempts}"
@@ -90,7 +90,7 @@ def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iter
 
 
 def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str]:
-    """Returns a sentence for each problem with which runs still succeed."""
+    """Returns a sentence for each problem that does not make a run fail, but needs attention."""
     resets = registry.last_run.resets
     return [
         *([resets.sentence] if resets and resets.is_repeated(now) else []),
@@ -151,7 +151,7 @@ def _warn_of_other_instances(config: Config, registry: Registry) -> Iterator[str
 
 
 def at_work(config: Config, run: LastRun) -> LockHolder | None:
-    """Returns the process that executes the last run, if it still holds the lock, or else None."""
+    """Returns the process of the last run while that run is active (holds the lock), else None."""
     if run.began is None or run.took is not None:
         return None
     holder = find_lock_holder(config.lock_path)

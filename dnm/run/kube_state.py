@@ -1,10 +1,10 @@
 """The registry of an instance in Kubernetes: one Secret, under optimistic locking and a Lease.
 
-It is a Secret, not a ConfigMap, since it contains output of converters and names of operators; the
-file of a registry is protected too. A run reads it once. It writes the Secret with its own run
-number, under the resourceVersion that it read or wrote last. A run that takes the Lease first
-writes its number, which changes the resourceVersion. After that, a write of an earlier run is
-refused, for example of one that was asleep while another run acted."""
+It is a Secret, not a ConfigMap, because the output of converters and the names of operators in it
+are protected, as in a registry file. A run reads it once. It writes the Secret with its own run
+number, under the resourceVersion that it read or wrote last. If another run takes the Lease, it
+writes its number first, which changes the resourceVersion. After that, the API server refuses a
+write of the earlier run, for example if that run was asleep meanwhile."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class KubeState(LeaseLock):
         self.take(above=self._stored.number if self._stored else 0)
 
     def write(self, content: bytes) -> bool:
-        """Writes a changed registry under the version that was read. Takes the Lease first."""
+        """Takes the Lease. Writes a changed registry if the Secret has the version as read."""
         before, recorded = self.read(), self._stored
         is_equal = before == content
         if recorded is not None and is_equal and self.number in (0, recorded.number):
@@ -133,7 +133,7 @@ class KubeState(LeaseLock):
     # --- the object ---------------------------------------------------------------------------
 
     def _find(self) -> StoredRegistry | None:
-        """Returns the Secret. Reads the Lease first: a run that takes it writes the Secret next."""
+        """Returns the Secret. Reads the Lease before it, to notice a run that acts in between."""
         if not self._is_read:
             _ = self.highest
             self._stored, self._is_read = self._secret.read_registry(), True
@@ -168,7 +168,7 @@ class KubeState(LeaseLock):
         raise StateError(f"{error}; nothing further is done") from error
 
     def _pack(self, content: bytes, before: bytes) -> dict[str, str]:
-        """Returns the data of the Secret, with the previous registry if both fit into it."""
+        """Returns the Secret's data: the registry and, if both fit, the one before this change."""
         data = pack(content, _NOW)
         if (size := _size(data)) > _LARGEST_DATA:
             raise RegistryError(
@@ -181,8 +181,8 @@ class KubeState(LeaseLock):
 
 
 def _is_registry_in_force(path: Path) -> bool:
-    """Returns whether the file is the registry of this host and was not moved to Kubernetes. Raises
-    RegistryError if it cannot be read."""
+    """Returns whether the file is the valid registry of this host and was not moved to Kubernetes.
+    Raises RegistryError if it cannot be read."""
     try:
         os.lstat(path)
         content = read_trusted(path, LARGEST, RegistryError)
@@ -203,7 +203,7 @@ class _Version(msgspec.Struct):
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:
-    """Returns the Secret in the state after its creation, before dnm writes a registry to it."""
+    """Returns the Secret as it is right after its creation, before dnm writes a registry to it."""
     return StoredRegistry(version=stored.version)
 
 
@@ -212,7 +212,7 @@ def _size(data: Mapping[str, str]) -> int:
 
 
 def pack(content: bytes, name: str) -> dict[str, str]:
-    """Returns the entry of a Secret's data for a document, which is compressed if it is large."""
+    """Returns a Secret's data with this document under `name`, compressed if it is large."""
     if len(content) <= _PACKED_FROM:
         return {name: base64.b64encode(content).decode()}
     packed = gzip.compress(content, mtime=0)

@@ -29,14 +29,14 @@ def judge_here(config: Config, state: State, registry: Registry, now: datetime) 
 
 
 def new_word() -> str:
-    """Returns a random word that identifies a registry in its Lease."""
+    """Returns a new random name of a registry, by which the Lease names the one that may act."""
     return os.urandom(8).hex()
 
 
 def take_lease(
     config: Config, state: State, registry: Registry, kube: KubeClient, now: datetime
 ) -> Registry:
-    """Returns the registry, which holds the Lease from now on. A new word for the registry is saved
+    """Takes the Lease for this registry and returns the registry. Saves a new name of the registry
     before the Lease has it, so that a kill in between does no harm. Raises LeaseError if another
     registry acts, LockedError if another run does, KubeError if the Lease cannot be read."""
     judged = judge_here(config, state, registry, now)
@@ -55,8 +55,8 @@ def take_lease(
 def follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
-    """Takes a Lease that the previous run did not release, because that run may be asleep just
-    before a write. Returns the new registry, or the unchanged one if it must not act."""
+    """Takes a Lease that the previous run did not release: that run may be asleep just before a
+    write. Returns the changed registry, or the unchanged one if this run must not act."""
     if judge_here(config, state, registry, now).refusal:
         return registry
     taken = take_lease(config, state, registry, kube, now)
@@ -66,7 +66,7 @@ def follow_run(
 
 
 def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> None:
-    """Makes the API server refuse limits that an earlier run has prepared. Raises KubeError."""
+    """Makes the API server refuse limits that an earlier run may write late. Raises KubeError."""
     text = f"{config.instance_id} {state.highest}"
     system_of(config).exclude_earlier_writes(config, kube, text, partial(state.keep, anew=True))
     state.needs_exclusion = False

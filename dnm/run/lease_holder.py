@@ -28,7 +28,7 @@ _LONGEST_TIME = 40  # the same
 
 
 class Sighting(Value):
-    """A Lease as this host first saw it. `boot` names the boot, `at` is in seconds since then."""
+    """A state of the Lease, and when a host first saw it: `at`, in seconds since that boot."""
 
     stamp: str
     boot: str
@@ -36,8 +36,8 @@ class Sighting(Value):
 
 
 class Observer(NamedTuple):
-    """The run that observes the Lease. `now` is in seconds since the boot of its host, `seconds` is
-    the duration of a Lease after a renewal, `path` is the file of the host's Sighting."""
+    """The run that reads the Lease. `now` is in seconds since the boot of its host, `seconds` is
+    the duration of a Lease after a renewal, `path` is the file with the Sighting of this host."""
 
     instance: str
     place: Place
@@ -47,15 +47,15 @@ class Observer(NamedTuple):
 
 
 def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
-    """Returns the run that holds the Lease, as seen at `place`, or an empty text if the Lease is
-    free. A Lease that has not changed for `seconds` is free."""
+    """Returns the run that holds the Lease, or an empty text if it is free: because it has not
+    changed for `seconds`, or was taken at `place`, where this run has the lock."""
     is_over = is_written_here(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 
 
 def describe_holder(lease: Lease, here: Observer, notes: bool) -> str:
-    """Returns the active run, its start and its number; empty if no run is active. With `notes`,
-    also stores when this host first saw the Lease in this state. Raises RegistryError."""
+    """Returns the active run with its start and number, as a text; empty if no run is active. If
+    `notes`, also stores when this host first saw this state of the Lease. Raises RegistryError."""
     unchanged_for = _unchanged_for(lease, here, notes)
     if not (holder := find_holder(lease, here.place, unchanged_for, here.seconds)):
         return ""

@@ -32,9 +32,9 @@ _RENEWED_AFTER = 0.25  # of its duration
 
 class LeaseLock(LeaseView):
     """The right of one run to act. Until `until`, in seconds since boot, no other run acts.
-    `needs_exclusion`: the previous run may be asleep, and its write to the queue document is not
-    excluded yet. `begins_anew`: an administrator replaces a lost Secret, or the registry of another
-    place, by a new registry. `moves`: the registry is moving to the Secret, or away from it."""
+    `needs_exclusion`: the previous run may be asleep and could still write limits. `begins_anew`:
+    an administrator replaces a lost Secret, or a registry in another place, by a new registry.
+    `moves`: the registry is being moved to the Secret, or from it."""
 
     begins_anew = moves = False
     needs_exclusion = _is_lost = False
@@ -42,8 +42,8 @@ class LeaseLock(LeaseView):
     _run = _acquired = ""
 
     def seize(self, registry: str) -> None:
-        """Gives the Lease to this registry: an administrator knows that the run or registry that
-        holds it is gone. If that run still lives, its next write is refused. Raises KubeError."""
+        """Gives the Lease to this registry: an administrator knows that the run or registry with
+        the Lease is gone. If it still lives, its next write is refused. Raises KubeError."""
         lease = self._look()
         self.registry, self._run = registry, ""
         self._lease = self._edge.write_lease(self._free(lease, self._next_number(0)))
@@ -84,7 +84,7 @@ class LeaseLock(LeaseView):
             raise self.lose()
 
     def lose(self) -> LeaseLostError:
-        """Ends the right of this run to act, since another run acts. Returns the error to raise."""
+        """Ends this run's right to act, because another run acts. Returns an error to raise."""
         number, self._is_lost, self.number = self.number, True, 0
         return LeaseLostError(
             f"this run was asleep or cut off for so long that another run acts for instance "
@@ -105,7 +105,7 @@ class LeaseLock(LeaseView):
     # --- the Lease ----------------------------------------------------------------------------
 
     def _free(self, lease: Lease, number: int) -> Lease:
-        """Returns the Lease with the entries of this registry and without an active run."""
+        """Returns the Lease as it is when this registry has it but no run is active."""
         return msgspec.structs.replace(
             lease,
             number=number,
@@ -129,8 +129,8 @@ class LeaseLock(LeaseView):
         return number
 
     def _write_or_find(self, number: int) -> bool:
-        """Writes the Lease. If the answer to an earlier write was lost, writes again. Returns False
-        if another run has the Lease."""
+        """Writes the Lease. After a conflict caused by an own write whose answer was lost, writes
+        it again. Returns False if another run has the Lease."""
         try:
             self._write(number)
         except KubeConflict:

@@ -37,8 +37,8 @@ def lease_seconds(config: Config) -> int:
 
 
 class LeaseView:
-    """The Lease as one run sees it. `number` is 0 while the run does not hold it. The run writes
-    `registry` and `kept` into the fields of the Lease with these names."""
+    """The Lease as one run sees it. `number` is the number of this run, or 0 while it does not hold
+    the Lease. A write of the Lease stores `registry` and `kept` in its fields with these names."""
 
     number = 0
     registry = kept = ""
@@ -57,12 +57,12 @@ class LeaseView:
         self._sighting = config.lock_path.with_suffix(".seen")
 
     def attach(self, objects: LeaseObject, place: Place) -> None:
-        """Connects this run to the Lease. `place` is its host and the path of its registry."""
+        """Sets the Lease of this run, and its place: its host and the path of its registry."""
         self._objects, self.place = objects, place
 
     def observe(self) -> Lease | Unreadable:
-        """Returns the Lease as this run first read or last wrote it; Unreadable if the API server
-        refuses it. Raises KubeError if the API server does not answer."""
+        """Returns the Lease as this run first read or last wrote it, or Unreadable if the API
+        server refuses the read. Raises KubeError if the API server does not answer."""
         try:
             return self._look()
         except KubeError as error:
@@ -78,8 +78,8 @@ class LeaseView:
         return self._look().number
 
     def stand_by(self) -> None:
-        """Raises LockedError while another run is active. A run in a pod, which leaves no file for
-        the next run, watches the Lease until it changes or its time is over."""
+        """Raises LockedError while another run is active. A run in a pod leaves no file for the
+        next run, so it watches the Lease itself, until the Lease changes or has expired."""
         is_logged = False
         while True:
             try:

@@ -1,5 +1,5 @@
-"""The lock beside the registry: on one host and path only one run or command is active. Between
-hosts, the Lease (`lease_lock.py`) decides.
+"""The lock file beside the registry. It allows only one active run or command on one host and path.
+Between hosts, the Lease (`lease_lock.py`) decides.
 
 A user who can open the file of the lock can hold it and block dnm forever. So only its owner may
 open it, and dnm removes the permissions of other users. The kernel reports its holder."""
@@ -73,7 +73,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
 
 
 def find_open_lock(path: Path) -> Distrust | None:
-    """Returns why another user could hold the lock, and a command to fix that. Raises OSError."""
+    """Returns why another user could hold the lock file, with a fix, or None. Raises OSError."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:

@@ -18,7 +18,7 @@ _LONGEST_COMMAND = 120  # characters
 
 
 class LockHolder(Value):
-    """A process that holds the lock. `is_foreign`: its user cannot execute runs of dnm here."""
+    """A process that holds the lock. `is_foreign`: its user may not execute runs of dnm here."""
 
     pid: int
     user: str = ""

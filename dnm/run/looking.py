@@ -1,4 +1,4 @@
-"""Decisions and plans of what a run would do now, for commands. Nothing is changed."""
+"""The plan or the decisions that a run would make now, for commands. It changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plan_pass(
     clock: Callable[[], datetime] = wall_clock,
     events_at: datetime | None = None,
 ) -> Pass:
-    """Returns the plan and exit code of `dnm plan`, with the events that count at `events_at`."""
+    """Returns the plan of `dnm plan` and its exit code. Events count as at the time `events_at`."""
     with at_place(config, environ, connect) as (state, edges):
         plan, _ = make_pass_plan(config, clock, edges, state, events_at)
     return Pass(plan=plan, exit_code=exit_code_of(plan))

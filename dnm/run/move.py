@@ -31,7 +31,7 @@ def move_registry(
     config: Config, source: State, target: State, operation: Operation, cause: Cause
 ) -> Registry | None:
     """Moves the registry. Returns it, or None if it was in `target` already. The caller must have
-    the right to act in both places. Raises RegistryError if no place or both have a registry."""
+    the right to act in both places. Raises RegistryError if neither or both have a registry."""
     here, there = _read_status(source), _read_status(target)
     if there == "":
         if here == "":
@@ -65,8 +65,8 @@ def move_registry(
 
 
 def _is_left(left: State, arriving: State) -> bool:
-    """Returns whether the document in `left` is the note of a move to `arriving`, and the document
-    in `arriving` came from `left`. If not, a third place may have the valid registry."""
+    """Returns whether an incomplete move leads from `left` to `arriving`: each document names the
+    other place. If not, the valid registry may be in a third place."""
     moved, incoming = _decode(left.read() or b""), _decode(arriving.read() or b"")
     return (moved.get("version"), moved.get("where"), incoming.get("where")) == (
         MOVED, _named(arriving), _named(left)
@@ -74,8 +74,8 @@ def _is_left(left: State, arriving: State) -> bool:
 
 
 def _missing_error(source: State, target: State) -> str:
-    """Returns why there is no registry to move: it never existed, it was moved from here to another
-    host, or another host has begun to move it."""
+    """Returns why there is no registry to move: it never existed, it is now on another host, or
+    another host has begun to move it."""
     for state in (source, target):
         if state.kind == "kubernetes" and _read_status(state) == MOVED:
             where = _decode(state.read() or b"").get("where")
@@ -97,7 +97,7 @@ def _missing_error(source: State, target: State) -> str:
 
 
 def _signed(registry: Registry) -> Registry:
-    """Returns the registry with this host's name on each converter, for runs on other hosts."""
+    """Returns the registry with this host's name on each converter: only this host sees its end."""
 
     def sign(process: ConverterProcess | None) -> ConverterProcess:
         here = this_host()
@@ -126,7 +126,7 @@ def _read_status(state: State) -> str | None:
 
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
-    """Returns a document for a place without a valid registry. It names the other place."""
+    """Returns a document that replaces the registry in one place and names the other place."""
     document: dict[str, Any] = {"version": version, "where": _named(other)}
     if registry is not None:
         document["registry"] = registry
@@ -134,7 +134,7 @@ def _note(version: str, other: State, registry: Registry | None = None) -> bytes
 
 
 def _named(state: State) -> str:
-    """Returns the description of a place; for a file with its host, so that it is unique."""
+    """Returns a unique description of the place of a registry. That of a file contains its host."""
     return f"{host_name()}:{state.where}" if state.kind == "file" else state.where
 
 
@@ -148,7 +148,7 @@ def _arriving(state: State) -> Registry:
 
 
 def lease_words_of(state: State) -> tuple[str, ...]:
-    """Returns the words that identify the registry in `state`, valid or arriving, in the Lease."""
+    """Returns the names (`lease_words`) by which the Lease knows the registry in `state`."""
     document = _decode(state.read() or b"")
     inner = document.get("registry")
     words = (inner if isinstance(inner, dict) else document).get("lease_words", ())
@@ -156,7 +156,7 @@ def lease_words_of(state: State) -> tuple[str, ...]:
 
 
 def _decode(content: bytes) -> dict[str, Any]:
-    """Returns the document as an object, empty if it is malformed: `load_registry` reports that."""
+    """Returns the parsed document; empty if it is malformed, since `load_registry` reports that."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

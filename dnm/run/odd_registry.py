@@ -31,8 +31,8 @@ _VERBS = b'"verb"'  # kind of line
 
 
 def read_unusual(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
-    """Returns the registry from a document that is not in dnm's present form, or a new registry if
-    there is none. Raises RegistryError."""
+    """Returns the registry from a document that is not in the present form of dnm, or a new
+    registry if the document is missing. Raises RegistryError."""
     if content is None:
         if missing := state.missing_error():
             raise RegistryError(missing)
@@ -79,9 +79,9 @@ def _malformed_node(nodes: Any) -> str:
 
 
 def _take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
-    """Returns the registry from the predecessor's document: node -> {namespace, last_pod_end,
-    owner}. Its nodes serve and count with the configured size of their type. `last_pod_end` is the
-    time of the conversion and not an idle time: that starts when dnm first sees the node idle."""
+    """Converts the registry of dnm's predecessor: node -> {namespace, last_pod_end, owner}. Its
+    nodes serve and count with the configured size of their type. `last_pod_end` is ignored: it is
+    the time of the conversion, and idle time starts when dnm first sees the node idle."""
     nodes: dict[str, LentNode] = {}
     for name, entry in document.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
@@ -114,7 +114,7 @@ def _unreadable(state: State, why: str) -> str:
 
 
 def _on_the_way(document: dict[str, Any], state: State) -> str:
-    """Returns the next step for a registry that was moved away, or is in the middle of its move."""
+    """Returns an error with the next step for a registry that was moved away or is being moved."""
     if document["version"] == ARRIVING:
         return (
             f"the registry is on its path to {state.where}, but the move is incomplete: run "
@@ -136,8 +136,8 @@ def _on_the_way(document: dict[str, Any], state: State) -> str:
 
 
 def _remake(config: Config, where: str, now: datetime) -> Registry:
-    """Returns the registry that replaces the lost one. It is empty if the history cannot be
-    read."""
+    """Returns a new registry for a lost one, with the pause, holds and exclusions of the history,
+    or an empty one if there is no readable history."""
     history = History(config.converted_nodes_path, config.history_keep)
     try:
         if next(read_history(history), None) is None:
@@ -188,7 +188,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
 
 
 def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
-    """Returns a pause of lending, and also of returning if a pause before the loss stopped it."""
+    """Returns a pause of lending after a loss. Returning pauses too if `before` paused it."""
     stops_both = before is not None and before.half is not Way.LENDING
     was = f"; it was paused by {before.requester} ({before.reason})" if before else ""
     lost = "; ".join(list(named.values())[-_MOST:])

@@ -88,8 +88,8 @@ def make_pass_plan(
     prepare: Prepare | None = None,
 ) -> tuple[Plan, Edges | None]:
     """Returns the plan with the history of its changes, and the clients (None if Kubernetes cannot
-    be reached). Writes nothing. `events_at`: the time for which events count, instead of now.
-    `prepare`: is called once dnm is connected and returns the registry for the plan."""
+    be reached). Writes nothing. Events count as at the time `events_at`, or now. `prepare` is
+    called after the connection and returns the registry that the plan starts from."""
     before, registry, facts, edges = look(config, clock, connect, state, events_at, prepare)
     plan = make_plan(config, registry, facts)
     if edges is not None and needs_batch_nodes(facts, plan.queues):
@@ -113,9 +113,9 @@ def look(
     events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
-    """Returns the recorded registry, that registry with the state of converters and calendars, the
-    snapshot and the clients. Reads the Lease first. If the run can later take the Lease in the
-    version that it read here, no other run has acted meanwhile."""
+    """Reads the inputs of a plan. Returns the recorded registry, that registry with the current
+    state of converters and calendars, the snapshot, and the clients. Reads the Lease first: if the
+    run can later take the Lease in that version, no other run has acted meanwhile."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = recorded
@@ -155,7 +155,7 @@ def look(
 
 
 def _with_loss(plan: Plan) -> Plan:
-    """Returns the plan, with an error until an administrator acknowledges a lost registry."""
+    """Returns the plan, with an error until an administrator confirms the loss of a registry."""
     pause = plan.registry.pause
     if pause is None or not pause.is_after_loss:
         return plan
@@ -196,7 +196,7 @@ def _is_quiet(before: Registry, plan: Plan) -> bool:
 
 
 def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
-    """Returns the registry with converters that a killed run started but did not record."""
+    """Returns the registry with converters that a killed run started but did not record in it."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))
         if not (request.end or is_identified(request.converter))
@@ -213,7 +213,7 @@ def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
 
 
 def exit_code_of(plan: Plan, outcome: Outcome | None = None) -> int:
-    """Returns the exit code of the process, as in the README."""
+    """Returns the exit code of a run: OK, FAILED, or NEEDS_PERSON if an administrator must act."""
     if plan.needs_person:
         return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if plan.errors or (outcome and outcome.errors) else ExitCode.OK

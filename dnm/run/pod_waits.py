@@ -1,5 +1,5 @@
-"""Reader of the device claims and pod groups of waiting pods. dnm calls it only if a waiting pod
-has one."""
+"""Reader of the device claims and pod groups that waiting pods refer to. dnm calls it only if a
+waiting pod refers to one."""
 
 from __future__ import annotations
 

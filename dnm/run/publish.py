@@ -1,5 +1,5 @@
-"""Writing of the metrics of a run, at its end, for a monitor. No run reads them: a failure is
-logged and stops nothing, and an alert notices the old file."""
+"""The writing of the metrics of a run to a file, for a monitor. No run reads them. A failed write
+is logged and stops nothing, and an alert notices the old file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SUCCESS = re.compile(r"(?m)^dnm_last_success_timestamp_seconds(?:\{.*\})? (\d{1
 
 
 def metrics_text(config: Config, registry: Registry, now: datetime, times: RunTimes) -> str:
-    """Returns all metrics at the time `now`, in Prometheus' text format."""
+    """Returns all of dnm's metrics at the time `now`, in Prometheus' text format."""
     return format_families(make_families(_facts(config, registry, now, times)))
 
 
@@ -85,8 +85,8 @@ def _write(config: Config, families: Iterable[Family]) -> None:
 
 
 def write_textfile(path: Path, text: str) -> None:
-    """Replaces the file, readable by all users. Raises OSError; the old file is intact then. It is
-    not synced, since the next run writes it again. Two processes may write at the same time."""
+    """Replaces the file, which all users may read. Raises OSError; the old file is intact then. It
+    is not synced, since the next run writes it again. Two processes may write at the same time."""
     mode, ending = FileMode(mode=0o644), str(os.getpid())
     replace_file(path, [text.encode()], "metrics", mode, is_durable=False, ending=ending)
 

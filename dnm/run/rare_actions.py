@@ -36,7 +36,7 @@ _MOST_FAILURES = 3  # consecutive
 
 
 def apply_rare(step: Step, action: Action) -> None:
-    """Carries out one action of a plan. Raises DnmError."""
+    """Carries out an action that few plans contain. Raises DnmError."""
     match action:
         case HoldClosed(node=name, is_closed=is_closed):
             _hold(step, name, is_closed)
@@ -132,8 +132,8 @@ def _evict(step: Step, name: str) -> None:
 
 
 class EvictionResult(Value):
-    """The result of `evict_pods`. `evicted`: the number of evicted pods. `reason`: why the first of
-    the other pods stays. `errors`: those of the failed requests."""
+    """The result of `evict_pods`: the number of evicted pods, the reason why the first of the other
+    pods stays on the node, and the errors of failed requests."""
 
     evicted: int = 0
     reason: str = ""
@@ -142,8 +142,8 @@ class EvictionResult(Value):
 
 def evict_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> EvictionResult:
     """Requests, once in a run, the eviction of every pod that keeps the node from being returned. A
-    refusal by a disruption budget is no failure: the next run tries again. If a request fails, dnm
-    evicts the other pods, but stops after several consecutive failures. Raises KubeError if the
+    refusal by a PodDisruptionBudget is no failure: the next run tries again. If a request fails,
+    dnm evicts the other pods, but stops after several consecutive failures. Raises KubeError if the
     pods cannot be read."""
     evicted, in_a_row = 0, 0
     refused: list[str] = []
@@ -175,8 +175,8 @@ def _first_of(answers: Sequence[str]) -> str:
 
 
 def _relabel(step: Step, action: RelabelNode) -> None:
-    """Moves a lent node to another namespace, if it is still fenced and empty. A move back to the
-    previous namespace needs neither."""
+    """Moves a lent node to another namespace, if the node is still fenced and empty. These
+    conditions do not apply to a move back to the previous namespace."""
     name, instance = action.node, step.config.instance_id
     obstacle = "" if action.is_back else _move_obstacle(step, name)
     if not obstacle:
@@ -195,7 +195,7 @@ def _relabel(step: Step, action: RelabelNode) -> None:
 
 
 def _move_obstacle(step: Step, name: str) -> str | None:
-    """Returns why the node must not move now. Reads Slurm, the Node and, last, its pods."""
+    """Returns why the node must not move to another namespace now, or None. Reads its pods last."""
     if obstacle := step.batch_obstacle(name):
         return obstacle
     node = step.kube.read_node(name)
@@ -203,7 +203,7 @@ def _move_obstacle(step: Step, name: str) -> str | None:
 
 
 def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:
-    """Returns the Node's taints after the move. A Node has one taint for each key and effect."""
+    """Returns the Node's taints after its move, with one taint for each key and effect."""
     changed = {(taint.key, taint.effect) for taint in (*relabelled.off, *relabelled.on)}
     kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
     return [*kept, *relabelled.on]

@@ -17,7 +17,7 @@ from dnm.record.history_file import History
 
 
 class LastRun(Value):
-    """The times at which the last run began and ended. None: it has not happened, or is unknown."""
+    """The times when the last run began and ended; None if that has not happened, or is unknown."""
 
     began: datetime | None = None
     ended: datetime | None = None
@@ -42,8 +42,8 @@ def read_last_run(config: Config) -> LastRun:
 
 
 def mark_begin(config: Config) -> None:
-    """Sets the start time of this run. Removes the trigger file of ended conversions, because this
-    run observes them. Raises RegistryError."""
+    """Sets the start time of this run. Removes the file by which ended conversions trigger a run,
+    because this run observes them. Raises RegistryError."""
     set_time("lock.time", config.began_path)
     with suppress(OSError), fault_point("lock.wake"):
         config.trigger_path.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def history_path(config: Config) -> Path:
 
 
 def fix_history_access(config: Config) -> None:
-    """Gives the files of the history the access that their directory grants. Raises OSError."""
+    """Gives the history files the mode and group that their directory requests. Raises OSError."""
     newest = history_path(config)
     access = access_in(newest.parent)
     for path in (newest, *newest.parent.glob("history-????????T??????Z.jsonl")):
@@ -86,7 +86,7 @@ def fix_history_access(config: Config) -> None:
 
 def unseen_since(config: Config, now: datetime) -> datetime | None:
     """Returns when the last run ended, if that is more than an hour and more than three intervals
-    ago, or else None. `now` is by the clock that sets the times of files."""
+    ago, or else None. `now` must be by the wall clock, which also sets the times of files."""
     ended = read_last_run(config).ended
     longest = max(timedelta(hours=1), 3 * config.check_interval)
     return ended if ended is not None and now - ended > longest else None

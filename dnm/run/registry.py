@@ -1,4 +1,4 @@
-"""The registry: a versioned JSON document in a file or a Secret (`state.py`), failing closed.
+"""The registry: a versioned JSON document in a file or a Secret (`state.py`).
 
 A document that is unreadable, of a newer version, or with an unknown phase stops the run. Only a
 site that never had a registry begins with an empty one. The document before the last change is
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Head(msgspec.Struct):
-    """The fields that every document of dnm has."""
+    """The part of a registry document that dnm decodes first, to check its version."""
 
     version: int
     nodes: msgspec.Raw
@@ -38,7 +38,7 @@ _decode = msgspec.json.Decoder(Registry).decode
 
 @contextmanager
 def opened_state(config: Config) -> Iterator[State]:
-    """Yields the storage of the registry. If it is in Kubernetes, connects. Raises KubeError."""
+    """Yields the registry's storage. Connects to Kubernetes if it is a Secret. Raises KubeError."""
     if config.registry_storage == "file":
         yield file_state(config)
         return
@@ -53,7 +53,7 @@ def opened_state(config: Config) -> Iterator[State]:
 
 
 def file_state(config: Config) -> FileState:
-    """Returns the registry file on this host, for commands that only read: they need no Lease."""
+    """Returns the storage of a registry file, for commands that only read: they need no Lease."""
     return FileState(config)
 
 
@@ -67,7 +67,7 @@ def state_in(config: Config, kube: KubeClient) -> State:
 
 
 def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
-    """Connects a registry file to the Lease of its instance. KubeState is connected already."""
+    """Connects a registry file's storage to the Lease. A Secret's storage is connected already."""
     if state.kind == "file":
         lease = kube.lease_object(LEASE_NAMESPACE, config.object_name)
         state.attach(lease, this_place(config))
@@ -105,13 +105,13 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
 
 
 def encode_registry(registry: Registry) -> bytes:
-    """Returns the bytes of the registry's document. Equal registries give equal bytes."""
+    """Returns the registry encoded as its JSON document. Equal registries give equal bytes."""
     return msgspec.json.format(msgspec.json.encode(registry, order="sorted"), indent=1) + b"\n"
 
 
 def save_registry(config: Config, registry: Registry, state: State | None = None) -> bool:
-    """Writes the registry to `state`, or else to the configured place. Returns whether it changed.
-    Raises RegistryError; the old document is intact then."""
+    """Writes the registry to `state`, or else to the configured place. Returns whether that changed
+    the stored document. Raises RegistryError; the old document is intact then."""
     with opened_state(config) if state is None else nullcontext(state) as place:
         is_changed = place.write(encode_registry(registry))
         if place.number:

@@ -1,5 +1,5 @@
-"""The steps of a run: lock, plan, actions, record. `planning.py` is the part before the actions. It
-takes no lock and writes nothing."""
+"""The steps of a run: lock, plan, actions, record. The part before the actions is in `planning.py`,
+which takes no lock and writes nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def run_pass(
 
 
 class _Look(NamedTuple):
-    """The functions with which a run reads its clock and connects to Kubernetes before it acts."""
+    """The functions with which a run reads its clock, connects, and ends at once on a signal."""
 
     connect: Callable[[], Edges]
     at_once: AtOnce
@@ -131,7 +131,7 @@ def _locked_pass(
 def _follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
-    """Takes the Lease before the run reads the cluster, if the previous run did not release it."""
+    """Takes the Lease if the previous run did not release it, before this run reads the cluster."""
     lease = state.observe()
     if not (isinstance(lease, Lease) and lease.holder):
         return registry
@@ -158,7 +158,7 @@ def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, cloc
 
 
 def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
-    """Returns start, end and durations of a run. `moments`: its start, and the end of each part."""
+    """Returns start, end and durations of a run. `moments`: when it began, when each part ended."""
     parts = zip(("plan", "act", "record"), moments, moments[1:], strict=False)
     run = outcome.registry.last_run
     return RunTimes(
@@ -170,7 +170,7 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 
 
 def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes the registry's unwritten lines to the history. The next run repeats a failed write."""
+    """Writes the history lines that the registry keeps. The next run repeats a failed write."""
     lines = outcome.registry.memory.unwritten
     try:
         if not lines:
@@ -198,8 +198,8 @@ def _record(
     exit_code: int,
     ended: tuple[datetime, datetime | None],
 ) -> Outcome:
-    """Saves the record of the run in the registry, if it has changed. `ended` has the end of this
-    run and that of the previous one."""
+    """Saves the results of this run in the registry, for `dnm status`. `ended` contains the end of
+    this run and that of the previous one."""
     before = outcome.registry.last_run
     failed_since = ended[1] if before.has_succeeded else before.succeeded_at
     errors = (*plan.errors, *outcome.errors)

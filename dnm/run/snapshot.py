@@ -1,6 +1,6 @@
 """The snapshot: all facts of a run, read once before any decision.
 
-A failed read becomes an `Unreadable` in its place. The nodes of Slurm are read only if a decision
+A fact that cannot be read is an `Unreadable`. The nodes of Slurm are read only if a decision
 depends on them: a queue may need a node, or a lent node is in another phase than serving."""
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _verify(
     pods: PodList | Unreadable,
 ) -> tuple[PodList | Unreadable, dict[str, Any]]:
     """Returns the pods, and the fields of the snapshot about DaemonSets. Reads the DaemonSets if a
-    decision depends on them. A pod that falsely names one as its owner then counts as work."""
+    decision depends on them: a pod that falsely claims to belong to one then counts as work."""
     if isinstance(pods, Unreadable) or not (registry.nodes or may_want):
         return pods, {}
     from dnm.demand.daemon_pods import nodes_to_verify, own_pods, verify_pods
@@ -99,7 +99,7 @@ def _verify(
 
 
 def with_batch_nodes(facts: Snapshot, converter: NodeConvert) -> Snapshot:
-    """Returns the snapshot with the nodes of Slurm, for a plan that turned out to need them."""
+    """Returns the snapshot with the nodes of Slurm. `take_snapshot` does not always read them."""
     return replace(facts, **_batch_fields(converter.list_nodes()))
 
 
@@ -114,7 +114,7 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
 
 
 def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
-    """Returns the snapshot of a cluster that does not answer."""
+    """Returns the snapshot of a run whose API server does not answer: each fact is `why`."""
     return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_facts=QueueFacts(unread=why))
 
 
@@ -133,8 +133,8 @@ def _at_work_elsewhere(
 def _with_zones(
     config: Config, kube: KubeClient, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
-    """Returns the nodes with the free capacity of their NUMA nodes. Reads it only if a waiting pod
-    must fit on one NUMA node. Without it, a node's entire capacity counts."""
+    """Returns the nodes with the free capacity of their NUMA nodes, which dnm reads only if a
+    waiting pod must fit on one NUMA node. Without it, a node's entire capacity counts."""
     if not (config.has_aligned_pods and isinstance(pods, PodList)):
         return nodes, None
     if not any(pod.shape.aligned and not pod.node for pod in pods.pods):

@@ -1,7 +1,7 @@
-"""The place of the registry: a file of this host, or a Secret in Kubernetes (`kube_state.py`).
+"""The storage of the registry: a file of this host, or a Secret in Kubernetes (`kube_state.py`).
 
-The document and the code that uses it are the same for both. A run acts from either only while it
-holds the Lease of its instance (`lease_lock.py`)."""
+Both contain the same document, and the same code uses them. A run acts only while it holds the
+Lease of its instance (`lease_lock.py`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def previous_path(path: Path) -> Path:
 
 class FileState(LeaseLock):
     """The registry in a file of this host, and its Lease if the run is connected to Kubernetes.
-    `where` and `previous` name the file and the copy before its last change, for messages."""
+    Messages name the file as `where` and the copy before its last change as `previous`."""
 
     kind = "file"
 
@@ -42,8 +42,8 @@ class FileState(LeaseLock):
         self.where, self.previous = str(self.path), str(previous_path(self.path))
 
     def read(self) -> bytes | None:
-        """Returns the document, or None if there is none. Raises RegistryError if it cannot be
-        trusted. `KubeState.read` also raises KubeError if the API server does not answer."""
+        """Returns the registry's document, or None if there is none. Raises RegistryError if it is
+        not trusted. `KubeState.read` also raises KubeError if the API server does not answer."""
         path = self.path
         try:
             os.lstat(path)  # an unreadable path is not a missing file
@@ -62,8 +62,8 @@ class FileState(LeaseLock):
             ) from error
 
     def missing_error(self) -> str | None:
-        """Returns the error for a missing document that must have existed. Returns None if there
-        may never have been one."""
+        """Returns the error to raise if the registry file is missing but a copy shows that it
+        existed. Returns None if there may never have been one."""
         if not previous_path(self.path).exists():
             return None
         return (
@@ -72,8 +72,8 @@ class FileState(LeaseLock):
         )
 
     def write(self, content: bytes) -> bool:
-        """Replaces the document if it would change. Returns whether it did. Raises RegistryError;
-        the old document is intact then. `KubeState.write` also raises LockedError."""
+        """Replaces the registry file if its content differs. Returns whether it did. Raises
+        RegistryError; the old file is intact then. `KubeState.write` also raises LockedError."""
         path = self.path
         try:
             access = access_in(path.parent)

@@ -1,4 +1,4 @@
-"""The progress of a run through its plan, with the reads and writes that several actions share."""
+"""The state of a run that executes its plan, and reads and writes that several actions share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 class Step:
-    """A run that executes its plan: the current registry, and the actions and errors so far."""
+    """The state of a run that executes its plan: registry, completed actions and errors."""
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class Step:
         self.save(replace(self.registry, nodes={**self.registry.nodes, name: entry}))
 
     def cause(self) -> Cause:
-        """Returns the time, the run and the instance that make a change, for the history."""
+        """Returns what the history records of a change: its time, this run, and the instance."""
         return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
 
     def replace_registry(self, registry: Registry) -> None:
-        """Writes a registry with all lines of its history. Only this method writes the registry."""
+        """Saves the registry with its history lines. All other methods save it by this one."""
         save_registry(self.config, registry, self.state)
         self.registry = registry
 
     def note_done(
         self, line: str, about: str = "", why: str = "", *, is_logged: bool = True
     ) -> None:
-        """Records a completed action and logs it with its reason: `why`, or if that is empty, the
-        plan's reason for the node `about`."""
+        """Records a completed action and logs it with its reason. The reason is `why`, or if that
+        is empty, the plan's reason for the node `about`."""
         why = why or self.reasons.get(about, "")
         suffix = f" reason={why!r}" if why else ""
         if is_logged:
@@ -92,12 +92,12 @@ class Step:
         self.actions.append(line)
 
     def fail(self, line: str) -> None:
-        """Logs a failure, and records it for the exit code."""
+        """Logs a failed action and records it as an error, which decides the exit code."""
         log.error("%s", line)
         self.errors.append(line)
 
     def may_go_on(self) -> bool:
-        """Renews the Lease. Returns whether an action may go on with its next part."""
+        """Renews the Lease. Returns False if the run must stop between two parts of an action."""
         self.state.keep()
         return not self.should_stop()
 
@@ -112,8 +112,8 @@ class Step:
         taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
     ) -> bool:
         """Reads the Node and patches it under its resourceVersion. Returns False without a patch if
-        `is_wanted` refuses the Node. If another client writes the Node in between, reads and
-        patches it again, for at most the time of a request."""
+        `is_wanted` returns False for the Node. If another client writes the Node in between, reads
+        and patches it again, for at most the time of a request."""
 
         def attempt() -> bool:
             node = self.kube.read_node(name)

@@ -1,4 +1,4 @@
-"""Limits that a run could not write, and the actions that it skips for that reason."""
+"""The actions that a run skips because it could not write the limits of their queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("dnm")
 
 
 def limited_queues(step: Step) -> set[str]:
-    """Returns the queues of nodes and requests, except those without limits."""
+    """Returns the queues of all lent nodes and requests, except queues without limits."""
     registry = step.registry
     served = {node.queue for node in registry.nodes.values()}
     served |= {request.queue for request in registry.requests}
@@ -26,8 +26,8 @@ def limited_queues(step: Step) -> set[str]:
 
 
 def is_skipped(step: Step, action: Action) -> bool:
-    """Returns whether the run skips an action, since its queue has limits that could not be
-    written. Logs that."""
+    """Returns whether the run skips the action because the limits of its queue could not be
+    written. Logs a skipped action."""
     queues = _queues_of(step, action) & step.unwritten
     if queues:
         names = ", ".join(sorted(queues))

@@ -1,5 +1,5 @@
-"""Changes of the registry by commands of an administrator: under the lock, while no run acts, and
-recorded in the history."""
+"""Changes of the registry by an administrator's commands. They hold the lock, wait until no run
+acts, and record the change in the history."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def change_registry(
     on_wait: Callable[[], None] | None = None,
     operation: Operation | None = None,
 ) -> bool:
-    """Calls `change` with the registry under the lock and saves its result. Returns whether it
-    changed. Records `operation` in the history. `on_wait` is as in `run_lock`."""
+    """Calls `change` with the registry under the lock and saves the result. Returns whether it
+    changed. Records `operation` in the history. Calls `on_wait` before it waits for another run."""
     begins_anew = operation is not None and operation.verb in _BEGIN_ANEW
     with acting_state(config, on_wait, begins_anew) as state:
         return change_in(config, state, change, operation)
@@ -48,7 +48,7 @@ def change_in(
     change: Callable[[Registry], Registry],
     operation: Operation | None = None,
 ) -> bool:
-    """Calls `change` with the registry and saves its result. `state` has the right to act."""
+    """Calls `change` with the registry, saves the result and returns whether that changed it."""
     now = datetime.now(UTC)
     registry = load_registry(config, now, state)
     changed = change(registry)
@@ -68,8 +68,8 @@ def change_in(
 def acting_state(
     config: Config, on_wait: Callable[[], None] | None = None, begins_anew: bool = False
 ) -> Iterator[State]:
-    """Yields the storage of the registry, under the lock and while no other host acts. `on_wait` is
-    as in `run_lock`. With `begins_anew`, a new registry may replace a lost one."""
+    """Takes the lock and the Lease, and yields the registry's storage. Before it waits for another
+    run, it calls `on_wait` if given. With `begins_anew`, a new registry may replace a lost one."""
     with run_lock(config, on_wait):
         give_up = time.monotonic() + longest_run(config).total_seconds()
         while True:
@@ -91,8 +91,8 @@ def move_registry_to(
     config: Config, kind: str, operation: Operation
 ) -> tuple[Registry | None, str]:
     """Moves the registry to a file or into Kubernetes. Returns the registry (None if it was there
-    already) and the name of its place. Raises LockedError at once if a run is active, and the
-    errors of `move_registry`."""
+    already) and a description of its new place. Raises LockedError at once if a run is active, and
+    the errors of `move_registry`."""
     places = (
         replace(config, registry_storage="file"),
         replace(config, registry_storage="kubernetes"),
@@ -122,7 +122,7 @@ def _check_mover(config: Config, file: State, cluster: State) -> None:
 
 
 def note_operation(config: Config, state: State, operation: Operation) -> None:
-    """Records a command that changes something other than the registry."""
+    """Records in the history a command that changes something other than the registry."""
     now = datetime.now(UTC)
     registry = load_registry(config, now, state)
     changed = record_operation(registry, registry, operation, _cause_at(config, now))
@@ -130,7 +130,7 @@ def note_operation(config: Config, state: State, operation: Operation) -> None:
 
 
 def keep_ledger(config: Config, state: State, ledger: str | None) -> None:
-    """Saves the ledger that the next run compares with the one in the queue document."""
+    """Saves the limits' ledger in the registry. The next run compares the two copies of it."""
     registry = load_registry(config, datetime.now(UTC), state)
     system = config.quota_system
     last_run = replace(registry.last_run, ledger=ledger, ledger_system=system)
