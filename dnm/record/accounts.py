@@ -1,8 +1,8 @@
-"""The content of `dnm report` for a span of time, from the lines of history in one pass. Pure.
+"""The content of `dnm report` for a span of time, read from the history in one pass. Pure.
 
 A stay is one lend of a node, from its first record to its return, with its phases. A wait is the
-time in which the pods of a queue lacked free capacity or quota. `price.py` estimates the cost of
-lending for jobs."""
+time in which the pods of a queue lacked free capacity or quota. `price.py` estimates how much node
+time lending has cost Slurm's jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LONGEST_WAITS = 10
 
 class Wait(Value):
     """A time in which pods of a queue waited. `served`: when the first node joined the queue in
-    that time. `reasons`: code -> seconds for which pods waited for this reason. `why`: the sentence
-    of the reason that held longest."""
+    that time. `reasons` maps the code of a reason to the seconds for which pods waited for it.
+    `why`: the sentence of the reason that lasted longest."""
 
     queue: str
     begin: datetime
@@ -39,7 +39,7 @@ class Wait(Value):
 
 
 class Accounts(Value):
-    """The content of a report. Counts are by queue and node type; spans are in seconds."""
+    """The content of a report. Counts are by queue and node type, spans of time in seconds."""
 
     since: datetime
     until: datetime
@@ -58,13 +58,13 @@ class Accounts(Value):
 
     @property
     def longest_waits(self) -> list[Wait]:
-        """Returns the longest waits, the longest first."""
+        """Returns the longest times for which pods waited, in descending order."""
         return sorted(self.waits, key=lambda wait: wait.begin - (wait.end or self.until))[
             :_LONGEST_WAITS
         ]
 
     def node_seconds(self) -> dict[tuple[str, str, str], float]:
-        """Returns (ISO week, queue, type) -> seconds for which nodes were lent."""
+        """Returns, for each (ISO week, queue, node type), the seconds for which nodes were lent."""
         sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         for stay in self.stays:
             begin, end = max(stay.begin, self.since), stay.end or self.until
@@ -83,7 +83,7 @@ def _next_monday(moment: datetime) -> datetime:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Returns the value below which this share of the values lies, or None without values."""
+    """Returns the value below which the fraction `share` of values lies, or None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -91,7 +91,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 class Bookkeeper:
-    """A reader of history lines from `since` on, the oldest first, which makes the Accounts."""
+    """A reader of history lines that makes the Accounts. It expects the oldest line first."""
 
     def __init__(self, since: datetime) -> None:
         self.since = since
@@ -109,7 +109,7 @@ class Bookkeeper:
         self._looks = WaitingJobHistory(since)
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line of history."""
+        """Counts one line of history in the report."""
         if line.kind == "node" or _is_of_node(line):
             self._add_node(line)
         elif line.kind == "request":
@@ -122,8 +122,8 @@ class Bookkeeper:
     def close(
         self, registry: Registry, until: datetime, unseen_since: datetime | None = None
     ) -> Accounts:
-        """Returns the Accounts. `registry` has the nodes that are lent now. Since `unseen_since`,
-        no run has read the queue of jobs."""
+        """Returns the report. `registry` has the nodes that are lent now. `unseen_since`: no run
+        has read Slurm's queue of jobs since then."""
         stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
             self._add_reason(queue, wait, until)
@@ -150,8 +150,8 @@ class Bookkeeper:
     # --- nodes ------------------------------------------------------------------------------------
 
     def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
-        """Yields stays of nodes that are still lent, and those that end in another host's
-        history."""
+        """Yields the lends without an end in this history: of nodes that are still lent, and of
+        nodes whose return is in another host's history."""
         for name, entry in registry.nodes.items():
             if name not in self._open:
                 lent = registry.memory.lent.get(name)
@@ -187,7 +187,7 @@ class Bookkeeper:
             self._came_of.pop(name, None)
 
     def _close_moved(self, line: HistoryLine) -> None:
-        """Ends the stay of a node that moved to another queue, and begins one for that queue."""
+        """Ends the lend of a node for its old queue, and begins one for its new queue."""
         name, old = line.object, self._open.pop(line.object, None)
         if old is None:
             queue = str(line.numbers.get("from", line.queue))
@@ -275,7 +275,7 @@ class _OpenWait:
         self.most_pods = max(self.most_pods, pods)
 
     def leave(self, now: datetime) -> tuple[str, float]:
-        """Adds the time until now to the current reason. Returns its code and that time."""
+        """Adds the time until `now` to the current reason. Returns its code and these seconds."""
         seconds = max((now - self._since).total_seconds(), 0.0)
         self.reasons[self._code] += seconds
         return self._code, seconds

@@ -1,9 +1,9 @@
-"""The usage report: the hours of each lend in a span, from the lines of history. Pure.
+"""The usage report: the hours of each lend of a node in a span, from the lines of history. Pure.
 
 A lend is charged from dnm's request until Slurm has the node again, like the reservation in Slurm's
-accounting. `booting` is the time in which the node serves no queue, `idle` the time without pods
-before a fence. The rest is used. The report names the line of history with which each lend begins.
-"""
+accounting. `booting` is the time in which the node serves no queue. `idle` is the time without pods
+before the node is fenced (cordoned by dnm). The rest is used. The report names the line of history
+with which each lend begins."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
 
 
 class Lend(Value):
-    """A node's lend for one queue, within the report's span. `end`: None if the node is still lent.
-    `used`: the pods' requests times seconds, None if the history lacks it."""
+    """The part of a node's lend for one queue that lies in the report's span. `end`: None if the
+    node is still lent. `used`: the pods' requests times seconds, None if the history lacks them."""
 
     node: str
     node_type: str
@@ -52,7 +52,7 @@ class Lend(Value):
 
 
 class _Open:
-    """A lend that has not ended in the lines read so far."""
+    """A lend of a node whose end is not among the history lines read so far."""
 
     def __init__(self, line: HistoryLine, begin: datetime, account: str, request: str) -> None:
         self.first, self.begin, self.account, self.request = line, begin, account, request
@@ -62,7 +62,7 @@ class _Open:
         self.told = begin  # time of the last line
 
     def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
-        """Begins a phase at `now`. For the time `idle` before `now`, the node had no pods."""
+        """Begins `phase` at `now`. Before that, the node had no pods for the time `idle`."""
         self.told = now
         kind = "serving" if phase in _SERVES else "booting"
         if self._kind == "serving" and idle:
@@ -107,7 +107,7 @@ def _hours_of(
 
 
 class Biller:
-    """A reader of all lines of history, the oldest first, which makes the report of a span."""
+    """A reader of all history lines, the oldest first, that makes the usage report of a span."""
 
     def __init__(self, since: datetime, until: datetime) -> None:
         self.span, self._now = (since, until), until
@@ -116,7 +116,7 @@ class Biller:
         self._lends: list[Lend] = []
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line of history. A line after the span may end a lend that began in it."""
+        """Counts one line of history. Later lines than the span matter too: they end lends."""
         if line.kind == "request" and line.event == "requested":
             self._asked[line.object] = line.time
         elif line.kind == "node" or (line.kind == "verb" and line.queue):
@@ -154,13 +154,13 @@ class Biller:
             self._lends.append(lend if is_over else msgspec.structs.replace(lend, end=None))
 
     def _close_untold(self, name: str) -> None:
-        """Ends a lend with its last line, because its end is in another host's history."""
+        """Ends a lend at its last line, if its real end is only in another host's history."""
         if (stay := self._open.get(name)) is not None:
             self._close(name, stay.told)
 
     def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
-        """Returns all lends, sorted by account, namespace and time. `registry` has the nodes that
-        are lent now."""
+        """Returns all lends in the span, sorted by account, namespace and time. `registry` has the
+        nodes that are lent now."""
         self._now = now
         for name in [*self._open.keys() - registry.nodes.keys()]:
             self._close_untold(name)
@@ -181,7 +181,7 @@ class Biller:
 
 
 def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
-    """Returns the lend of a node that is lent now and has no start in the history."""
+    """Returns the lend of a node that is lent now, if the history does not have its start."""
     entry, lent = registry.nodes[name], registry.memory.lent.get(name)
     line = HistoryLine(
         schema=SCHEMA, number=0, time=now, run="", instance=entry.owner, kind="node", event="lent",
@@ -201,8 +201,8 @@ def _used_of(line: HistoryLine) -> Amounts | None:
 
 
 class Sum(Value):
-    """The node-hours of an account for a namespace and a queue. `billed` weights them as Slurm
-    does. It is None if the weight of one of the nodes is unknown."""
+    """The node-hours of an account for a namespace and a queue. `billed` multiplies them by Slurm's
+    billing weight of each node. It is None if one of the weights is unknown."""
 
     account: str
     namespace: str

@@ -1,9 +1,9 @@
-"""The record of demand: the number of pods of each kind that wait and run, with a line for each
-queue and change.
+"""The record of demand: how many pods of each kind wait and run in a queue, as a line of JSON for
+each change.
 
 It has its own file, `demand.jsonl`. Demand may change every minute, and in the history its lines
-would displace those of nodes. It names no pod. dnm compares demand with the last lines of the file.
-"""
+would displace those of nodes. It names no pod. dnm compares demand with the last lines of the
+file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LOOK_BACK = 256 * 1024  # bytes at the end of the file; a queue that is not in t
 
 
 def demand_history(config: Config) -> History:
-    """Returns the record of demand beside the registry."""
+    """Returns the record of demand, a file in the registry's directory."""
     return History(config.converted_nodes_path, config.demand_keep, name=DEMAND)
 
 
 def write_demand(history: History, plan: Plan, cause: Cause) -> None:
-    """Writes the demand of a plan, and the free capacity of permanent nodes, if they have changed.
-    Raises OSError."""
+    """Appends the demand of each queue, and the free capacity of nodes that are never lent, if they
+    have changed. Raises OSError."""
     last = read_tail(history, LOOK_BACK)
     history.append(list_demand(plan.kinds, last, cause, plan.node_capacities), cause.now)
 
@@ -41,7 +41,7 @@ def list_demand(
     free_capacity: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
     """Returns a line for each queue with new pods, or with other counts of pods than in its last
-    line. If the free capacity of permanent nodes has changed too, a line for them comes first."""
+    line. A line about the free capacity of permanent nodes comes first, if that has changed too."""
     previous = {line.object: line.numbers for line in last}
     lines = []
     for queue, some in sorted(kinds.items()):
@@ -57,7 +57,7 @@ def list_demand(
 
 
 def _counts(numbers: Any) -> list[dict[str, Any]]:
-    """Returns the counts of pods by kind, without the counts and times of new pods."""
+    """Returns how many pods of each kind a line counts, without the fields about new pods."""
     kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
     return [{name: kind[name] for name in kind if name not in left_out} for kind in kinds]
 

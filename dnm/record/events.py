@@ -41,8 +41,8 @@ _OF_NODES = {
 def mark_new_kinds(
     memory: Memory, waiting: Sequence[WaitingPods], now: datetime
 ) -> tuple[Memory, tuple[WaitingPods, ...]]:
-    """Returns the memory with the kinds of these waiting pods. Also returns the waiting pods, with
-    `is_new` set if the memory lacked their kind. A kind that reappears after a week is new."""
+    """Returns `memory` with the kinds of these waiting pods, and the waiting pods. A pod's `is_new`
+    is set if `memory` did not have its kind. A kind that reappears after a week is new."""
     here = {waiting_pods.kind for waiting_pods in waiting}
     recorded = {
         kind: lines
@@ -64,7 +64,7 @@ def list_events(
     uids: Mapping[str, str],
     now: datetime,
 ) -> list[KubeEvent]:
-    """Returns the Events for these lines and waiting pods. `uids` has those of existing Nodes."""
+    """Returns the Events for these history lines and waiting pods. `uids`: of Nodes that exist."""
     lines = list(reported)
     events = [
         _of_node(line, uids[line.object])
@@ -87,7 +87,7 @@ def _of_node(line: HistoryLine, uid: str) -> KubeEvent:
 def _of_pods(
     lines: Sequence[HistoryLine], waiting: Sequence[WaitingPods], now: datetime
 ) -> Iterator[KubeEvent]:
-    """Yields an Event for a pod of each new kind and of each queue with a new decision."""
+    """Yields an Event for each new kind of waiting pods, and for each queue with a new decision."""
     changed = {line.queue for line in lines if line.kind == "queue"}
     for waiting_pods in waiting:
         if waiting_pods.is_new or waiting_pods.queue in changed:
@@ -105,7 +105,7 @@ def _of_pod(pods: WaitingPods, now: datetime) -> KubeEvent:
 
 
 def _note(text: str) -> str:
-    """Returns the text, cut to the length that the API allows for a note, in bytes."""
+    """Returns the text, cut to the bytes that the API allows for the note of an Event."""
     shown = printable(text)
     if len(shown.encode()) <= LONGEST_NOTE:
         return shown

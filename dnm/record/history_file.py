@@ -1,5 +1,5 @@
-"""The history on disk: `history.jsonl` beside the registry, with a line of JSON for each
-transition.
+"""The history on disk: `history.jsonl` beside the registry, with a line of JSON for each change of
+a node, request or queue.
 
 A run appends with one write and a sync, under the registry's lock. Readers need no lock. A crash
 may leave an incomplete last line. Readers skip it; the next writer repeats it from the registry.
@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder(HistoryLine).decode
 
 
 def within_bound(line: HistoryLine) -> HistoryLine:
-    """Returns the line, with shortened texts and without lists if it is too long for readers."""
+    """Returns the line. If it is too long for readers, shortens its texts and omits its lists."""
     if len(_encode(line)) < LONGEST_LINE:
         return line
     fields = msgspec.structs.asdict(line)
@@ -60,8 +60,8 @@ class History:
         self.keep, self.largest, self.most = keep, largest, most
 
     def append(self, lines: Sequence[HistoryLine], now: datetime) -> tuple[HistoryLine, ...]:
-        """Writes the lines that are not in the file yet, and returns them. Raises OSError; the
-        caller must then pass all lines again."""
+        """Appends those of the lines that are not in the file yet, and returns them. If it raises
+        OSError, the caller must pass all lines again later."""
         access = access_in(self.directory)
         for path in (self.path, *(path for _, path in self.old_files())):
             fix_access(path, access)
@@ -109,7 +109,7 @@ class History:
             os.close(descriptor)
 
     def _rotate(self, now: datetime) -> None:
-        """Renames a large or month-old file, and deletes files that are past their time."""
+        """Renames the current file if it is large or a month old. Deletes expired files."""
         if not self.path.exists():
             return
         if self.path.stat().st_size < self.largest:
@@ -145,7 +145,7 @@ class History:
 
 
 def has_history(registry_path: Path) -> bool:
-    """Returns whether this registry has a history, if its directory can be read."""
+    """Returns whether the directory of this registry has a history. An unreadable one has none."""
     return any(registry_path.parent.glob("history*.jsonl"))
 
 
@@ -153,8 +153,8 @@ def read_history(
     history: History, since: datetime | None = None, holding: Collection[bytes] = ()
 ) -> Iterator[HistoryLine]:
     """Yields the readable lines from `since` on, the oldest first. With `holding`, yields only
-    lines that contain one of its byte strings, at a tenth of the cost of decoding all. Raises
-    OSError. Another process may append meanwhile."""
+    lines that contain one of these byte strings, at a tenth of the cost of decoding all. Raises
+    OSError. Another process may append lines at the same time."""
     old = [path for ended, path in history.old_files() if since is None or ended >= since]
     for path in (*old, history.path):
         for line in lines_of(path, holding):
@@ -163,7 +163,7 @@ def read_history(
 
 
 def read_tail(history: History, length: int) -> list[HistoryLine]:
-    """Returns the lines at the end of the newest file, the oldest first. Raises OSError."""
+    """Returns the lines in the last `length` bytes of the newest file, in order. Raises OSError."""
     try:
         descriptor = os.open(history.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def read_backwards(history: History, holding: Collection[bytes] = ()) -> Iterato
 
 
 def lines_of(path: Path, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
-    """Yields the lines of one file."""
+    """Yields the readable lines of one history file."""
     for text in _texts_of(path, holding):
         yield from _decoded(text)
 

@@ -1,8 +1,8 @@
 """The choice of the errors that a run reports. A lasting error is reported when it begins, after an
 hour, then daily, and once when it is over. Pure.
 
-So a mail from cron means that something has happened. Two sentences that differ only in times,
-spans or request ids count as the same error; other names or amounts make another error."""
+So an administrator gets a mail from cron only if something has changed. Two sentences count as the
+same error if they differ only in times, spans or request ids, not in names or amounts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _TICKING = re.compile(
 
 
 class ErrorNews(Value):
-    """The errors to report now (`said`) and the errors that have ended (`over`). `lasting` is for
-    the registry; its keys are the sentences without times, spans and ids."""
+    """The errors to report now (`said`) and those that have ended (`over`). `lasting` is stored in
+    the registry: the errors of this run, by their sentences without times, spans and ids."""
 
     said: tuple[str, ...]
     over: tuple[str, ...]
@@ -37,8 +37,8 @@ class ErrorNews(Value):
 def judge_errors(
     recorded: Mapping[str, LastingError], errors: Sequence[str], now: datetime
 ) -> ErrorNews:
-    """Returns which errors of a run to report. Reports the end of an error only if more than one
-    run had it."""
+    """Compares the errors of a run with those recorded by earlier runs, and returns which to
+    report. Reports the end of an error only if more than one run had it."""
     logged: list[str] = []
     lasting: dict[str, LastingError] = {}
     for error in errors:

@@ -24,7 +24,7 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 class Sample(Value):
-    """A value of a metric, with its labels. `suffix` names the part of a histogram."""
+    """A value of a metric, with its labels. `suffix` is the part of a histogram, e.g. `_sum`."""
 
     value: float
     labels: Mapping[str, str] = {}
@@ -41,8 +41,8 @@ class Family(Value):
 
 
 class RunTimes(Value):
-    """The begin and end of the last run, the last success, and, only in the run itself, the seconds
-    of each of its parts."""
+    """When the last run began, ended, and last succeeded. Only the run itself adds the seconds of
+    each of its parts."""
 
     began: datetime | None = None
     ended: datetime | None = None
@@ -68,7 +68,7 @@ Samples = Iterator[Sample]
 
 
 def _of_queues(facts: Gauges, amounts: Callable[[QueueStatus], Resources]) -> Samples:
-    """Yields amounts by queue and resource, with 0 for a limited resource that has no amount."""
+    """Yields a sample for each queue and resource, 0 for a limited resource without an amount."""
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         for resource, amount in sorted(
             {**dict.fromkeys(status.limit, 0), **amounts(status)}.items()
@@ -112,8 +112,8 @@ def _reading(facts: Gauges) -> Samples:
 
 
 def _nodes(facts: Gauges) -> Samples:
-    """Yields the number of nodes in each phase of each type, even if 0, so that alerts always have
-    a series."""
+    """Yields how many nodes are in each phase, by node type and queue. Zeros are included, so that
+    alerts always have a series."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for entry in facts.registry.nodes.values():
         counts[entry.phase.value, entry.node_type, entry.queue] += 1
@@ -130,7 +130,7 @@ def _nodes(facts: Gauges) -> Samples:
 
 
 def _claimed(facts: Gauges) -> Samples:
-    """Yields, by node type, the number of converters' claims that no run continues or releases."""
+    """Yields, by node type, the number of nodes that are claimed in Slurm for dnm but not lent."""
     return _by_type(facts, Counter(claim.node_type for claim in facts.registry.claimed.values()))
 
 
@@ -191,7 +191,7 @@ def _caps(facts: Gauges, number: Callable[[int, int], int]) -> Samples:
 
 
 def _by_type(facts: Gauges, counts: Mapping[str, int]) -> Samples:
-    """Yields a count for each node type, even if it is 0."""
+    """Yields the count of each configured node type, 0 if it has none."""
     for node_type in sorted({*facts.config.node_types, *counts}):
         yield Sample(value=counts.get(node_type, 0), labels={"type": node_type})
 
@@ -204,7 +204,7 @@ def _results(facts: Gauges, counts: Mapping[str, Mapping[str, int]], went_well: 
 
 
 def _lent_seconds(facts: Gauges) -> Samples:
-    """Yields the seconds for which nodes were lent, by queue and type, including current lends."""
+    """Yields the seconds for which nodes were lent, by queue and type, with those lent now."""
     memory: Memory = facts.registry.memory
     seconds = {
         (queue, node_type): spent
@@ -336,7 +336,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
 
 
 def make_families(facts: Gauges) -> Iterator[Family]:
-    """Yields every metric with its current value."""
+    """Yields every metric of dnm with its current values."""
     for name, type_, meaning, make in TABLE:
         samples = tuple(
             Sample(value=sample.value, suffix=sample.suffix,
@@ -350,7 +350,7 @@ def make_families(facts: Gauges) -> Iterator[Family]:
 
 
 def format_families(families: Iterable[Family]) -> str:
-    """Returns the text of all metrics that have samples."""
+    """Returns the metrics that have samples as text in Prometheus' format."""
     lines: list[str] = []
     for family in families:
         if family.samples:
@@ -361,7 +361,7 @@ def format_families(families: Iterable[Family]) -> str:
 
 
 def histogram_samples(durations: Durations, labels: Mapping[str, str]) -> list[Sample]:
-    """Returns the buckets, the sum and the count of one Prometheus histogram."""
+    """Returns the samples of one Prometheus histogram: its buckets, its sum and its count."""
     bounds = [str(bound) for bound in BOUNDS]
     buckets = [
         Sample(value=count, labels={**labels, "le": bound}, suffix="_bucket")

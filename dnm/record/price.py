@@ -1,4 +1,4 @@
-"""The cost of lending for jobs, as an upper bound, from Slurm's queue as runs have read it. Pure.
+"""An upper bound of what lending costs Slurm's jobs, from Slurm's queue as runs have read it. Pure.
 
 A minute in which a node was lent, while jobs waited that would have started on it, is a node-minute
 that jobs paid. There are never more of these than minutes for which nodes were lent. In a time that
@@ -34,16 +34,16 @@ class SeenPrice(Value):
 
 
 class WaitingJobHistory:
-    """A reader of the history's lines about waiting jobs, the oldest first."""
+    """A reader of the history lines about waiting jobs. It expects the oldest line first."""
 
     def __init__(self, since: datetime) -> None:
         self._since = since
         self._steps: dict[str, list[Step]] = {}
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line. Until a node type's first line, the number of nodes is the `before` of
-        that line. If a `before` differs from the previous line's `after`, another host has recorded
-        a change at an unknown time."""
+        """Adds a line: the number of nodes of a type that jobs wait for changed from `before` to
+        `after`. `before` of the first line holds since the beginning. If a `before` differs from
+        the previous line's `after`, another host recorded a change, at an unknown time."""
         steps = self._steps.setdefault(line.object, [(self._since, _count(line.before))])
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)
@@ -55,9 +55,9 @@ class WaitingJobHistory:
     def close(
         self, reported: Mapping[str, str], unseen_since: datetime | None
     ) -> dict[str, tuple[Step, ...]]:
-        """Returns node type -> steps: a time, and how many nodes jobs waited for from then on
-        (None: unknown). `reported` has the last recorded numbers, for types without a line. From
-        `unseen_since` on, the number is unknown."""
+        """Returns for each node type when the number of nodes that jobs waited for changed, and the
+        new number (None: unknown). `reported` has the last recorded numbers, for types without a
+        line. From `unseen_since` on, the numbers are unknown."""
         prices: dict[str, tuple[Step, ...]] = {}
         for node_type in sorted({*reported, *self._steps}):
             last = [(self._since, _count(reported.get(node_type, "")))]
@@ -79,7 +79,7 @@ def _count(text: str) -> int | None:
 def price_as_seen(
     stays: Iterable[Stay], looks: Mapping[str, Sequence[Step]], span: tuple[datetime, datetime]
 ) -> tuple[SeenPrice, ...]:
-    """Returns for each node type what lending nodes in this span has cost jobs."""
+    """Returns for each node type what its lends in this span have cost Slurm's jobs."""
     by_type: defaultdict[str, list[Stay]] = defaultdict(list)
     for stay in stays:
         by_type[stay.node_type].append(stay)
@@ -112,7 +112,7 @@ def _sum_up(
 def _changes(
     stays: Iterable[Stay], span: tuple[datetime, datetime]
 ) -> tuple[dict[datetime, int], dict[datetime, int]]:
-    """Returns, as time -> change, how the numbers of lent nodes and of their pods change."""
+    """Returns when the number of lent nodes, and that of their pods, changes: time -> change."""
     since, until = span
     nodes: defaultdict[datetime, int] = defaultdict(int)
     pods: defaultdict[datetime, int] = defaultdict(int)

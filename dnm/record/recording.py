@@ -1,4 +1,4 @@
-"""The registry with the lines of history for its own changes. Pure.
+"""The registry, extended by a history line for each of its own changes. Pure.
 
 **Every saved registry has, in `memory.unwritten`, a line for each difference from the last registry
 with lines in the history.** One rename saves both the change and its line, so a kill loses neither.
@@ -28,8 +28,8 @@ MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest 
 
 
 def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
-    """Returns the plan with lines of history in its registry: for the registry's changes, and for
-    the limits that the run will write."""
+    """Returns the plan. Adds history lines to its registry: one for each change of the registry,
+    and, as intended, those for the limits that the run is to write."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
     changes = _planned_changes(plan)
@@ -44,20 +44,20 @@ def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: 
 
 
 def record_change(before: Registry, after: Registry, cause: Cause) -> Registry:
-    """Returns `after` with a line of history for each difference from `before`."""
+    """Returns the registry `after` with a history line for each difference from `before`."""
     lines = _list_changes(before, after, cause)
     memory = remember(before, after, lines, cause.now)
     return replace(after, memory=_with_lines(memory, lines))
 
 
 def record_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
-    """Returns the registry with the lines of limit changes that are known to be written."""
+    """Returns the registry with a history line for each queue whose limits were written."""
     memory = _with_lines(registry.memory, _limit_lines(changes, cause))
     return replace(registry, memory=replace(memory, intended=()))
 
 
 def record_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
-    """Returns `after` with one line of history for the administrator's command that made it."""
+    """Returns the registry `after` a command of an administrator, with a history line about it."""
     name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
     lines = list_transitions(before, after, cause)
@@ -74,7 +74,7 @@ def record_operation(before: Registry, after: Registry, done: Operation, cause: 
 
 
 def without_written(registry: Registry, lines: Iterable[HistoryLine]) -> Registry:
-    """Returns the registry without the lines that have been written to the history."""
+    """Returns the registry without these unwritten history lines, which are now on disk."""
     numbers = {line.number for line in lines}
     if not numbers:
         return registry
@@ -103,7 +103,7 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
 
 
 def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
-    """Returns the changes of limits in all actions of the plan."""
+    """Returns all changes of queue limits that the plan contains."""
     return tuple(
         change
         for action in plan.actions
@@ -119,7 +119,7 @@ def change_line(change: LimitChange) -> str:
 
 
 def _limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLine]:
-    """Returns a line for each queue with changes, with all its limits before and after them."""
+    """Returns a history line for each queue: its changed limits, before and after the change."""
     return [
         cause.line(
             "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
@@ -141,6 +141,6 @@ def _text(changes: Sequence[LimitChange], side: str) -> str:
 
 
 def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
-    """Returns the intended lines that took effect: the plan does not repeat their changes."""
+    """Returns the lines of intended limit changes that took effect: the plan has no such change."""
     again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
     return [line for line in intended if (line.object, line.before) not in again]

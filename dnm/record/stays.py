@@ -1,4 +1,4 @@
-"""The lends of nodes with their phases and use, from the lines of history. Pure."""
+"""The stays of nodes: lends with their phases and use, read from the lines of history. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SERVING = "serving"
 
 
 class Stay(Value):
-    """A lend of a node. `phases`: each phase with its beginning; the first begins at `begin`.
-    `end`: None if it is lent now. `pods`: how many of the pods in its request fit on it, one if
-    unknown. `used`: the spans in which it served pods, without the idle time before a fence."""
+    """A lend of a node. `phases`: each phase and its start; the first begins at `begin`. `end`:
+    None if the node is lent now. `pods`: how many pods of its request fit on the node, one if
+    unknown. `used`: the times in which it served pods, without the idle time before a fence."""
 
     node: str
     node_type: str
@@ -31,8 +31,8 @@ class Stay(Value):
 
 
 class OpenStay:
-    """A stay that has not ended in the lines read so far. `phase` is the first phase, if the line
-    that began it is missing."""
+    """A lend whose end is not among the history lines read so far. `phase` is the node's phase at
+    `begin`, if the line that began the lend is missing."""
 
     def __init__(self, node_type: str, queue: str, begin: datetime, phase: str = "") -> None:
         self.node_type, self.queue, self.begin = node_type, queue, begin
@@ -42,7 +42,7 @@ class OpenStay:
         self._used: list[tuple[datetime, datetime]] = []
 
     def take(self, line: HistoryLine) -> None:
-        """Adds one line of history about the node."""
+        """Adds one line of history about the node to its lend."""
         if line.after:
             self.phases.append((line.after, line.time))
         if line.after == _SERVING:
@@ -52,12 +52,12 @@ class OpenStay:
             self._use_until(line.time - idle)
 
     def count_pods(self, asked: Mapping[str, Any], size: Mapping[str, int]) -> None:
-        """Sets how many pods of its request fit on the node. `asked` has the request's numbers."""
+        """Sets how many pods of the node's request fit on it. `asked`: the request's numbers."""
         self.pods = pods_on(asked, size)[0] or 1
 
     def close(self, name: str, end: datetime | None, used_until: datetime) -> Stay:
-        """Returns the stay. `end` is None if the node is lent now. A node that serves is in use
-        until `used_until`."""
+        """Returns the lend as a Stay. `end` is None if the node is lent now. If the node serves, it
+        counts as used until `used_until`."""
         if self._serves_since is not None:
             self._use_until(used_until)
         return Stay(node=name, node_type=self.node_type, queue=self.queue, begin=self.begin,
@@ -65,7 +65,7 @@ class OpenStay:
                     used=tuple(self._used))  # fmt: skip
 
     def close_without_end(self, name: str) -> Stay:
-        """Returns the stay of a node that has no line for its end: it ends with the last line."""
+        """Returns the lend of a node whose history has no end: it ends at its last phase."""
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)
 

@@ -29,7 +29,7 @@ _CORES = ("max cpu", "max vcore")  # by the name that the queue system gives the
 
 
 def summarize(lines: Iterable[HistoryLine]) -> list[str]:
-    """Returns phrases for a sentence: about requests, nodes with the same event, and limits."""
+    """Returns phrases about what a run did: requests, nodes with the same event, changed limits."""
     lines = list(lines)
     return [*_requests(lines), *_nodes(lines), *_limits(lines)]
 
@@ -66,5 +66,5 @@ def _limits(lines: Iterable[HistoryLine]) -> Iterator[str]:
 
 
 def _amounts(text: str) -> dict[str, str]:
-    """Returns the limits in a line as name -> amount, for example `max vcore` -> `80`."""
+    """Returns resource -> amount of the limits in a history line, e.g. `max vcore` -> `80`."""
     return {name: amount for name, _, amount in (name.rpartition(" ") for name in text.split(", "))}

@@ -1,4 +1,4 @@
-"""The counts since the registry was made, for metrics and later lines of history. Pure."""
+"""The totals since the registry was created, for metrics and for later lines of history. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HISTOGRAMS = ("conversion_seconds", "step_seconds")
 def remember(
     before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Memory:
-    """Returns the memory of `before`, updated with what changed between `before` and `after`."""
+    """Returns the registry's memory (totals, causes of lends) after the change from `before`."""
     memory = before.memory
     requests = {request.id for request in after.requests}
     asked = {id_: request for id_, request in memory.asked.items() if id_ in requests}
@@ -44,14 +44,14 @@ def remember(
 
 
 def serves_since(lent: Lent, entry: LentNode) -> datetime:
-    """Returns since when a node has been lent to its queue: its lend, or its last move."""
+    """Returns since when a node has been lent to its queue: since its lend, or its last move."""
     return max(lent.since, entry.moved_at or lent.since)
 
 
 def _count(
     memory: Memory, before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Totals:
-    """Returns the totals after a run that changed the registry; `memory` has all its nodes."""
+    """Returns the totals after a change of the registry. `memory` has the nodes of both states."""
     totals = memory.totals
     for line in lines:
         totals = _counted(totals, memory, line)

@@ -1,7 +1,7 @@
 """The differences between two registries, as lines of history. Pure.
 
 The code that makes a change does not report it. dnm compares the registries before and after a run
-or command, and takes the reason of each difference from the plan's decision."""
+or command, and takes the reason of each difference from the decision in the plan."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from dnm.model.verdict import NodeVerdict
 
 
 class Cause(Value):
-    """The run or command that changed the registry, with the decisions of its plan. `unseen_since`:
-    the end of the previous run, if that is long ago."""
+    """The run or command that changed the registry, with the decisions of its plan. `unseen_since`
+    is the end of the previous run, if that is long ago."""
 
     now: datetime
     run: str
@@ -41,14 +41,14 @@ class Cause(Value):
     fenced: frozenset[str] = frozenset()  # nodes that this run is to fence
 
     def line(self, kind: str, event: str, object: str, **fields: Any) -> HistoryLine:
-        """Returns a line of the history. It gets its number later, in the registry."""
+        """Returns a new line of the history. `recording.py` numbers it when it is added."""
         return HistoryLine(
             schema=SCHEMA, number=0, time=self.now, run=self.run, instance=self.instance,
             kind=kind, event=event, object=object, **fields,
         )  # fmt: skip
 
     def numbers(self, queue: str) -> dict[str, object]:
-        """Returns the numbers of the plan's decision for a queue, in the types that JSON has."""
+        """Returns the numbers of the plan's decision for a queue, as values that JSON has."""
         plain: dict[str, object] = {}
         if queue in self.decisions:  # with lists, as on disk
             plain = msgspec.json.decode(msgspec.json.encode(self.decisions[queue]))
@@ -56,7 +56,7 @@ class Cause(Value):
 
 
 def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
-    """Returns a line for each transition, requests and nodes first, as yet without line numbers."""
+    """Returns a history line for each difference, requests and nodes first. They have no number."""
     return [
         *_requests(before, after, cause),
         *_nodes(before, after, cause),
@@ -94,7 +94,7 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
 
 
 def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str]:
-    """Returns a request's reason as sentence and code: an order, or the need of its queue."""
+    """Returns why nodes were requested, as sentence and code: an order, or a need of the queue."""
     order = next((order for order in after.orders if order.id == request.order), None)
     if order is not None:
         reason = f": {order.reason}" if order.reason else ""
@@ -113,8 +113,8 @@ def _of_request(
 
 
 def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
-    """Returns how many new nodes may belong to the request. Counts the new nodes of its type and
-    namespace. Subtracts the nodes that other requests for this type and namespace have received."""
+    """Returns how many new nodes may belong to the request: the new nodes of its type and
+    namespace, minus those that other requests for this type and namespace have received."""
     pool = (request.node_type, request.namespace)
     arrived = sum(
         (entry.node_type, entry.namespace) == pool
@@ -148,7 +148,7 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
 
 
 def _begins_to_leave(name: str, cause: Cause) -> bool:
-    """Returns whether this run fences a node because of an administrator's command."""
+    """Returns whether this run fences the node because an administrator requested its return."""
     verdict = cause.nodes.get(name)
     return name in cause.fenced and verdict is not None and verdict.reason is Reason.LEAVING
 
@@ -163,7 +163,7 @@ def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: obj
 
 
 def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
-    """Returns the history line of a new node: lent for a request, or found again by its mark."""
+    """Returns the line of a node that is new in the registry: lent, or found again by its mark."""
     fields: dict[str, object] = {"after": Phase.JOINING.value}
     if name in cause.adopted:
         return _of_node(cause, "adopted", name, entry, **fields)
@@ -177,7 +177,7 @@ def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> Hist
 
 
 def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
-    """Returns a node's Slurm account, and the sum of its pods' requests times their seconds."""
+    """Returns a lent node's Slurm account, and the requests of its pods times their seconds."""
     charge = entry.charge
     if charge is None:
         return {}
@@ -186,7 +186,7 @@ def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:
-    """Returns a node's request: one that names it, or else the oldest of its type and namespace."""
+    """Returns the request for which a node was lent: it names the node, or is the oldest alike."""
     alike = [
         request
         for request in before.requests
@@ -256,7 +256,7 @@ def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def _took(entry: LentNode) -> dict[str, object]:
-    """Returns the seconds that each readiness check of the node took."""
+    """Returns how many seconds each readiness check of the node took."""
     return {"took": entry.took} if entry.took else {}
 
 
@@ -264,7 +264,7 @@ def _took(entry: LentNode) -> dict[str, object]:
 
 
 def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each queue with another decision or reason than before."""
+    """Yields a line for each queue whose decision or reason differs from the previous run's."""
     for queue, new in sorted(after.last_run.queues.items()):
         old = before.last_run.queues.get(queue)
         if new.verdict and (old is None or (old.verdict, old.code) != (new.verdict, new.code)):
@@ -309,7 +309,7 @@ def _restrictions(before: Registry, after: Registry, cause: Cause) -> Iterator[H
 
 
 def _longer_wait(registry: Registry, node_type: str) -> Backoff | None:
-    """Returns the back-off of a node type, or None after one failure, which gets no line."""
+    """Returns a node type's back-off, or None: a single failure is no line of the history."""
     backoff = registry.backoffs.get(node_type)
     return backoff if backoff and backoff.failures > 1 else None
 
@@ -323,7 +323,7 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
 
 
 def _limit_changes(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each change of a limit by another client, once for each change."""
+    """Yields a line for each limit that another client changed. Later runs do not repeat it."""
     for news in cause.limit_news:
         if news.note in before.last_run.notes:
             continue
@@ -334,7 +334,7 @@ def _limit_changes(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
 
 
 def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each calendar that became readable again, or partly or fully unreadable."""
+    """Yields a line for each file of events that became readable or (partly) unreadable."""
     for path in sorted(before.calendars.keys() | after.calendars.keys()):
         old = before.calendars.get(path, KeptCalendar()).troubles
         new = after.calendars.get(path, KeptCalendar()).troubles
@@ -354,8 +354,8 @@ def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[Hist
 
 
 def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each node type if the number of nodes that jobs wait for has changed, or if
-    no run has observed its lent nodes for some time."""
+    """Yields a line for each node type if Slurm's jobs now wait for another number of its nodes, or
+    if no run has observed its lent nodes for some time."""
     reported, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)
     ended = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
@@ -378,12 +378,12 @@ def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[
 
 
 def with_reported(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict[str, str]:
-    """Returns node type -> rounded number of nodes that jobs wait for, after these lines."""
+    """Returns `jobs`, the number of nodes that jobs wait for by node type, after these lines."""
     return {**jobs, **{line.object: line.after for line in lines if line.kind == JOBS}}
 
 
 def seen_waits(registry: Registry) -> dict[str, str]:
-    """Returns lent node type -> rounded number of nodes that jobs wait for, as in the history."""
+    """Returns, for each lent node type, the rounded number of nodes that Slurm's jobs wait for."""
     lent, rows = _count_lent(registry), registry.last_run.waiting_jobs
     if rows is None:
         return dict.fromkeys(lent, UNKNOWN)
