@@ -38,7 +38,7 @@ _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
 class Taken(Value):
-    """dnm's record on a lent Node: the labels and annotation of slurm-bridge that dnm removed."""
+    """The labels and annotation of slurm-bridge that dnm removed, as recorded on the lent Node."""
 
     instance: str
     labels: Mapping[str, str]  # those that put it into Slurm
@@ -46,7 +46,7 @@ class Taken(Value):
 
 
 class BridgedNode(Value):
-    """A Node with slurm-bridge's annotation and dnm's record. `taken` None: dnm removed nothing."""
+    """A Node with slurm-bridge's annotation. `taken` is what dnm removed from it, if anything."""
 
     node: Node
     partitions: str | None = None
@@ -58,8 +58,8 @@ class BridgedNode(Value):
 
 
 def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
-    """Returns why the Node's state forbids lending; empty if it does not. `is_cordoned`: dnm has
-    cordoned the Node, so the cordon is no reason."""
+    """Returns why the Node's state forbids lending; empty if it does not. With `is_cordoned`, dnm
+    itself has cordoned the Node, so the cordon is no obstacle."""
     if (fault := node_fault(name, at.node if at else None, is_cordoned)) or at is None:
         return fault
     node = at.node
@@ -75,13 +75,13 @@ def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -
 
 
 def split_partitions(text: str | None) -> tuple[str, ...]:
-    """Returns the partitions in an annotation, as slurm-bridge parses it."""
+    """Returns the Slurm partitions that slurm-bridge's annotation of a Node names."""
     return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
 
 
 def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequence[str]) -> str:
-    """Returns why Slurm does not yet have the node in its usual state; empty if it has. A drain is
-    no reason, since slurm-bridge drains a cordoned Node."""
+    """Returns why a node that was put back into Slurm is not in its usual state; empty if it is. A
+    drain is no reason, since slurm-bridge drains a cordoned Node."""
     if node is None:
         return "slurm-bridge has not put it into Slurm yet"
     if "EXTERNAL" not in node.state.flags:
@@ -97,8 +97,8 @@ def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequ
 
 
 def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
-    """Returns the verdicts, changed to SKIP for nodes that can't be moved. Adds a verdict for each
-    lent Node, since Slurm no longer lists it."""
+    """Returns the verdicts on nodes, changed to SKIP for nodes that can't be moved. Adds a verdict
+    for each lent Node, since Slurm does not list lent nodes."""
     listed = {node.node.name for node in judged}
     absent = [
         _absent(node) for name, node in sorted(at.items()) if node.taken and name not in listed
@@ -121,7 +121,7 @@ def _absent(node: BridgedNode) -> Judged:
 
 
 def write_taken(taken: Taken) -> str:
-    """Returns the record as the text of its annotation."""
+    """Returns the text of the annotation that records what dnm removed from a Node."""
     return msgspec.json.encode(taken).decode()
 
 
@@ -132,7 +132,7 @@ def _make(node: Node, annotated: Described) -> BridgedNode:
 
 
 def _read_taken(text: str | None) -> Taken | None:
-    """Returns the record in an annotation; None if dnm has written none or it is unreadable."""
+    """Returns what dnm removed from a Node, by its annotation; None without a readable one."""
     try:
         return msgspec.json.decode(text, type=Taken) if text else None
     except msgspec.MsgspecError:
@@ -140,7 +140,7 @@ def _read_taken(text: str | None) -> Taken | None:
 
 
 def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
-    """Returns the Nodes in a page of a list."""
+    """Returns the Nodes of slurm-bridge in a page of a list of Nodes."""
     annotated = msgspec.json.decode(page, type=ListPage[Described]).items
     return [_make(node, state) for node, state in zip(read_node_page(page), annotated, strict=True)]
 

@@ -73,14 +73,14 @@ def cordon(conversion: NodeConversion) -> str:
 
 
 def check_leave(conversion: NodeConversion) -> None:
-    """Checks dnm's claim again, since slurm-bridge may have replaced Slurm's record of the node."""
+    """Checks dnm's drain again, since slurm-bridge may have replaced Slurm's record of the node."""
     if not _has_removed_label(read_bridged(conversion)):
         check_movable(conversion)
         check_claim(conversion, is_reserved=False)
 
 
 def _has_removed_label(at: BridgedNode) -> bool:
-    """Returns whether dnm removed the label. Raises NotClaimed if it was removed outside dnm."""
+    """Returns whether dnm removed slurm-bridge's label. Raises NotClaimed if another client did."""
     if not at.is_labelled and at.taken is None:
         raise NotClaimed(f"the label {EXTERNAL_NODE} of its Node was removed outside dnm")
     return not at.is_labelled
@@ -143,7 +143,7 @@ def check_lent(conversion: NodeConversion) -> None:
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Adds labels and taints for the namespace, and removes fence and cordon, in one change."""
+    """Adds labels and taints for the Node's namespace and lifts fence and cordon, in one change."""
 
     def refusal(node: Node) -> str:
         if labels := bridge_labels(node.labels):
@@ -156,7 +156,7 @@ def open_node(conversion: NodeConversion) -> str:
 
 
 def _partitions(at: BridgedNode) -> str | None:
-    """Returns the Node's annotation of partitions, or if dnm removed it, the recorded one."""
+    """Returns the Node's annotation of partitions or, if dnm removed that, its recorded copy."""
     return at.partitions or (at.taken.partitions if at.taken else None)
 
 
@@ -211,9 +211,9 @@ def _lift_own_cordon(conversion: NodeConversion) -> None:
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
-    """Removes dnm's cordon from the journal if dnm has lifted that cordon. dnm lifts cordon and
-    fence together, so on a lent or returned Node without a fence, a cordon is an administrator's. A
-    Node that is cordoned and not yet fenced for lending has slurm-bridge's label."""
+    """Removes dnm's cordon from the journal if dnm has lifted it. dnm lifts cordon and fence
+    together: on a lent or returned Node without a fence, a cordon is an administrator's. Before it
+    is fenced for lending, a Node that dnm cordoned still has slurm-bridge's label."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
     if was_moved and not standing_node.is_fenced(at.node):
         conversion.writer.remember({CORDONED: ""})
@@ -327,7 +327,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """Returns the verdicts, adjusted to the Nodes' state, and a verdict for each lent node."""
+    """Returns the verdicts, with regard to the Nodes' state, and a verdict on each lent node."""
     at = {node.node.name: node for node in KubeSide(settings).bridge.read_nodes()}
     return bridge.judge_bridged(judged, at)
 

@@ -78,7 +78,7 @@ def _has_event(conversion: NodeConversion, existing: tuple[Reservation, ...]) ->
 
 
 def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
-    """Returns the end of dnm's reservation, a minute before the next one; None if there is none."""
+    """Returns the end for dnm's reservation: a minute before the next one. None without a next."""
     now = datetime.now(UTC)
     starts = [
         resv.start
@@ -103,7 +103,7 @@ class InSlurm(NamedTuple):
         return f"{self.node.state.text}, {len(self.jobs)} job(s)"
 
     def refuse_work(self) -> None:
-        """Raises ConverterError if Slurm has the lent node in service."""
+        """Raises ConverterError if Slurm has the node in service although it is lent."""
         if self.in_service:
             raise ConverterError(
                 f"there is work on {self.node.name} ({self}) although it is "
@@ -127,8 +127,8 @@ def in_slurm(conversion: NodeConversion) -> InSlurm:
 
 def drain(conversion: NodeConversion, may_work: bool = False) -> None:
     """Drains the node with dnm's mark. Raises NotClaimed if the node is no longer in the state in
-    which it was chosen, e.g. because an administrator has drained it. `may_work`: jobs that dnm
-    will preempt may run on it."""
+    which it was chosen, e.g. because an administrator has drained it. With `may_work`, the node may
+    run jobs, which dnm preempts later."""
     conversion.change_slurm(
         lambda: _drain(conversion, may_work),
         lambda: _is_drained_by(conversion, conversion.read_node()),
@@ -157,22 +157,22 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
-    """Returns the texts of Comment and Extra (since Slurm 21.08) that change: the first free one
-    gets dnm's mark, and old marks of dnm are removed."""
+    """Returns the changes of Comment and Extra (since Slurm 21.08) that put dnm's mark into the
+    first of them that is free, and remove old marks of dnm."""
     texts = {"comment": node.comment} | ({"extra": node.extra or ""} if node.has_last_busy else {})
     free = [key for key, text in texts.items() if not text or text.startswith("dnm:")]
     return {**{key: "" for key in free if texts[key]}, **dict.fromkeys(free[:1], mark)}
 
 
 def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
-    """Returns the changes that clear this instance's mark in Comment and in Extra."""
+    """Returns the changes of Comment and Extra that clear this instance's mark in them."""
     node, own_mark = conversion.read_node(), f"dnm:{conversion.settings.instance} "
     texts = {"comment": node.comment, "extra": node.extra or ""}
     return {key: "" for key, text in texts.items() if text.startswith(own_mark)}
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether the Reason of the node's drain has dnm's mark and this operation."""
+    """Returns whether this conversion drained the node, by the mark and operation in the Reason."""
     reason = reason_of_drain(node)
     is_of_operation = f"op={conversion.journal.operation}" in reason.split()
     return is_of_operation and is_own_reason(conversion.settings, reason)
@@ -181,10 +181,10 @@ def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
 def check_claim(
     conversion: NodeConversion, may_be_away: bool = False, is_reserved: bool = True
 ) -> None:
-    """Raises NotClaimed unless Slurm shows the claim: this operation's drain, dnm's reservation, no
-    job, and nothing allocated. A suspended job shows only in the list of jobs and the allocated
-    memory. `may_be_away`: slurmd on the node may be stopped. `is_reserved` False: the reservation
-    is deleted already, and the drain alone holds the node."""
+    """Raises NotClaimed unless Slurm shows the node as claimed: this operation's drain, dnm's
+    reservation, no job, and nothing allocated. A suspended job is seen only in the list of jobs and
+    in allocated memory. With `may_be_away`, slurmd may be stopped. Without `is_reserved`, dnm has
+    deleted the reservation already, and the drain alone holds the node."""
     state = in_slurm(conversion)
     node = plain_state(conversion.settings.machines, state.node)
     if not _is_drained_by(conversion, node):
@@ -207,7 +207,7 @@ def check_claim(
 
 
 def return_nodes(conversion: NodeConversion) -> str:
-    """Removes this operation's drain and reservation. Returns a note if another drain is left.
+    """Removes this conversion's drain and reservation. Returns a note if another drain is left.
     Raises SlurmError if Slurm does not carry that out; the node then stays out of service."""
     node = conversion.read_node()
     is_drained = "DRAIN" in node.state.flags
@@ -223,9 +223,9 @@ def return_nodes(conversion: NodeConversion) -> str:
 
 
 def lift_drain(conversion: NodeConversion) -> str:
-    """Resumes the node and clears dnm's marks in one command. Callers first check that the drain is
-    dnm's. Before the command, a charged reservation is changed back to a claim, which holds the
-    node by itself. If a test replaced an administrator's drain, that drain is restored instead."""
+    """Resumes the node and clears dnm's marks in one command. The caller has checked that the drain
+    is dnm's. First ends the charge of dnm's reservation, so that this holds the node by itself. If
+    a test replaced an administrator's drain, restores that drain instead."""
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
         return _leave_drained(conversion, previous)
     uncharge(conversion)
@@ -244,9 +244,9 @@ def lift_drain(conversion: NodeConversion) -> str:
 def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
-    """Lifts dnm's drain. On a faulty node, replaces the drain by one without a mark, for an
-    administrator. This applies to dnm's drain and to one whose Reason begins with `passing`, which
-    its owner would lift."""
+    """Lifts dnm's drain. If the node is faulty, instead gives it a drain without dnm's mark, which
+    only an administrator lifts. That replaces dnm's drain, and one whose Reason begins with
+    `passing`, since another program would lift it."""
     fault = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
@@ -285,7 +285,7 @@ def _leave_drained(conversion: NodeConversion, reason: str) -> str:
 
 
 def clear_marks(conversion: NodeConversion) -> None:
-    """Clears dnm's marks in Comment and Extra, which remain if the drain was lifted outside dnm."""
+    """Clears dnm's marks in Comment and Extra, which remain if another client lifts dnm's drain."""
     conversion.change_slurm(
         lambda: conversion.slurm.mark(conversion.node, _own_marks(conversion)),
         lambda: not _own_marks(conversion),

@@ -34,19 +34,19 @@ _FIRST_TOUCH = ("prepare", "reset", "cordon", "leave", "fence")
 
 
 class Claimed(NamedTuple):
-    """The claims by node (None: unreadable), and the journal of each node's last conversion."""
+    """The claim of each node (None: unreadable), and the journal of each node's last conversion."""
 
     claims: dict[str, BatchClaim] | None = None
     journals: Mapping[str, Journal] = {}
 
     @property
     def errors(self) -> dict[str, str]:
-        """Returns the error of each node with a failed conversion or an unreadable journal."""
+        """Returns the error of each node whose conversion failed or whose journal is unreadable."""
         return {node: claim.error for node, claim in (self.claims or {}).items() if claim.error}
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None]) -> Claimed:
-    """Returns all claims. If the journals can't be read, passes the reason to `log`."""
+    """Returns the claims of all nodes, or if the journals are unreadable, none, and logs why."""
     unreadable: dict[str, str] = {}
     try:
         # None: nothing was ever converted here; --list makes no directory.
@@ -73,8 +73,8 @@ def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None
 
 
 def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
-    """Returns the nodes with a reservation of their own, each with the account that it is charged
-    to. The predecessor's one reservation of all nodes is no claim: administrators use it too."""
+    """Returns the nodes that dnm has reserved, each with the account that pays. The one reservation
+    of all nodes by node-convert's predecessor does not count: administrators use it too."""
     return {
         node: reservation.charged_to
         for reservation in facts.reservations
@@ -117,7 +117,7 @@ def _from_journal(journal: Journal, direction: str) -> BatchClaim:
 
 
 def _time_of(operation: str) -> datetime | None:
-    """Returns the time in the name of an operation; None if it has none."""
+    """Returns the time at which an operation began, by its name; None if the name has no time."""
     try:
         return datetime.strptime(operation.partition("-")[0], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
@@ -137,8 +137,8 @@ class Survey(NamedTuple):
 def judge_all(
     settings: Settings, judge: Judge | None, log: Callable[[str], None], is_named: bool = False
 ) -> Survey:
-    """Returns every node with its verdict, and all claims. Slurm and the program's `judge` decide
-    the verdict. So do an unreadable journal and, unless `is_named`, a pause after a failure."""
+    """Returns each node with its verdict, and all claims. Slurm and the program's `judge` decide.
+    SKIP follows from an unreadable journal and, unless `is_named`, from a pause after a failure."""
     facts = read_facts(connect_slurm(settings))
     judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
@@ -151,7 +151,7 @@ def judge_all(
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
-    """Returns a line with the next step for each interrupted or failed claim of this instance."""
+    """Returns a line for each interrupted or failed conversion of this instance: the next step."""
     lines = []
     for node, claim in sorted(claims.items()):
         if claim.instance != settings.instance or claim.is_at_work:
@@ -181,13 +181,13 @@ _COUNT, _LAST = "failures", "failed_at"  # keys of the journal's facts
 
 
 def carry_over(last: Journal | None) -> dict[str, str]:
-    """Returns the count and time of failures in a journal, for the node's next journal."""
+    """Returns the failures that a node's last journal counts, as entries for its next journal."""
     facts = last.facts if last else {}
     return {key: facts[key] for key in (_COUNT, _LAST) if key in facts}
 
 
 def count_failure(journal: Journal, now: datetime) -> dict[str, str]:
-    """Returns entries for the journal: one more failure in a row, and the time."""
+    """Returns the journal's entries after one more failure in a row: their number, and the time."""
     return {_COUNT: str(_failures(journal) + 1), _LAST: now.isoformat()}
 
 

@@ -90,10 +90,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """The differences between the three converters. `lending` and `returning` are the stages. Once
-    the stage `touches` of `lending` has begun, a rollback runs all stages of `returning`. `check`
-    runs before `returning` and raises `to_batch.AlreadyBack` if Slurm has the node. `judge` changes
-    verdicts. Everything else, e.g. claims, journals and hooks, is common code."""
+    """The differences between the three converters. `lending` and `returning` are their stages.
+    `touches` is the first stage of `lending` that changes the node; after it, a rollback runs all
+    `returning`. `check` runs before `returning` and raises `to_batch.AlreadyBack` if Slurm has the
+    node. `judge` changes verdicts. All else, e.g. claims, journals and hooks, is common code."""
 
     lending: tuple[Stage, ...]
     touches: str
@@ -111,13 +111,13 @@ class Program:
         return self.lending[: [stage.name for stage in self.lending].index(self.touches)]
 
     def has_touched(self, journal: Journal) -> bool:
-        """Returns whether the node itself may have changed, so that undraining is not enough."""
+        """Returns whether the conversion may have changed the node, so that it must be returned."""
         return journal.has_begun(self.touches)
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Functions that make the clients of Slurm and of Kubernetes. They send no request."""
+    """Functions that make the clients of Slurm and of Kubernetes. Making one sends no request."""
 
     slurm: Callable[[Settings], Slurm] = connect_slurm
     kube: Callable[[Settings], KubeSide] = KubeSide
@@ -235,8 +235,8 @@ class NodeConversion:
         timeout: timedelta,
         errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
-        """Repeats `look`, which returns what is missing, until its text is empty. `errors` count as
-        missing. After `timeout`, raises NotClaimed if `look` just did, else ConverterError."""
+        """Repeats `look` while it returns what is missing or raises one of `errors`. After
+        `timeout`, raises NotClaimed if `look` has just raised that, else ConverterError."""
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""
         while True:

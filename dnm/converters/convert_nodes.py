@@ -78,7 +78,7 @@ class ConvertCall:
         return not is_left_out and self.settings.is_of_type(node.node.name, self.options.node_type)
 
     def _unfinished(self) -> list[Candidate]:
-        """Returns the interrupted lends of this namespace, which are continued first."""
+        """Returns the interrupted lends for this namespace, which go on before new ones begin."""
         return [
             Candidate(node=journal.node)
             for journal in self._open_journals()
@@ -132,7 +132,7 @@ class ConvertCall:
         return self._end(self._pool().bring_back(nodes), count)
 
     def _lent(self, count: int) -> list[str]:
-        """Returns the nodes to return: interrupted returns, then nodes with few pods to evict."""
+        """Returns the nodes to return: interrupted returns, then those with the fewest pods."""
         seen = judge_all(self.settings, self.program.judge, self._log)
         lent = [
             node.node.name
@@ -205,7 +205,7 @@ class ConvertCall:
                 self.settings.wake.touch(0o600)
 
     def _way_back(self, journal: Journal | None = None) -> Sequence[Stage]:
-        """Returns the stages of a return. A node that was only claimed needs just GIVE_BACK."""
+        """Returns the stages of a return. For a node that is only claimed, GIVE_BACK is enough."""
         if journal and journal.direction is Direction.K8S and not self.program.has_touched(journal):
             return (to_batch.GIVE_BACK,)
         return self.program.check, *self.program.returning
@@ -221,7 +221,7 @@ class ConvertCall:
         return ExitCode.OK if len(plans) >= count else ExitCode.FAILED
 
     def _end(self, results: Sequence[NodeResult], count: int) -> int:
-        """Prints the results; returns the exit code. A node already in Slurm counts as returned."""
+        """Prints the results and returns the exit code. A node already in Slurm needs no return."""
         if self.options.output == "json":
             self._print(json_text({"schema": SCHEMA, "nodes": list(results)}))
         is_lending = self.options.direction == Direction.K8S.value

@@ -42,7 +42,7 @@ Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's report
 
 
 class Rest(Value, frozen=True):
-    """What a test conversion left, and the hook that removes it; empty: perhaps nothing is left."""
+    """A thing that a lend left, or may have left if there is no `hook` that removes it."""
 
     thing: str
     text: str
@@ -55,7 +55,7 @@ class Round(Value, frozen=True):
 
 
 def parse_reports(lines: Iterable[str]) -> Reports:
-    """Parses the hook's output. Skips lines without a report, which come from ssh or a banner."""
+    """Parses the output of the hook `leftovers`. Skips other lines, e.g. a banner of ssh."""
     reports: dict[str, frozenset[tuple[str, str]]] = {}
     for line in lines:
         thing, word, text = (*line.split(None, 2), "", "", "")[:3]
@@ -65,7 +65,7 @@ def parse_reports(lines: Iterable[str]) -> Reports:
 
 
 def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
-    """Yields things that are left or unknown. If a `now` value has changed, the thing is left."""
+    """Yields the things that are left or unknown by the hook's reports, or with a changed `now`."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         of_thing = after.get(thing, frozenset())
         if not of_thing:
@@ -84,7 +84,7 @@ def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
 
 
 class _Checks:
-    """The stages that `dnm convert-test` adds, and what the site's hook reports about the node."""
+    """The stages that `dnm convert-test` adds, and the reports of the site's hook `leftovers`."""
 
     def __init__(self) -> None:
         self.before: Reports = {}
@@ -92,7 +92,7 @@ class _Checks:
 
     @property
     def program(self) -> Program:
-        """Returns the stages of a round: lend and return, with checks before and after changes."""
+        """Returns the stages of a test: lend and return, each with a check of what is left over."""
         *claiming, prepare, join, ready = to_k8s.STAGES
         *returning, finish_return = to_batch.STAGES
         look, cordon = Stage("look", self.look), Stage("cordon", _cordon)
@@ -103,12 +103,12 @@ class _Checks:
         )
 
     def look(self, conversion: NodeConversion) -> str:
-        """Runs the hook on the unchanged node. If it fails, the node is given back as it is."""
+        """Runs hook `leftovers` before any change. If it fails, the node is given back as it is."""
         self.before = self.before or _ask(conversion)
         return f"{len(list(judge_rests(self.before, self.before)))} left over or unknown before"
 
     def look_again(self, conversion: NodeConversion) -> str:
-        """Runs the hook at the end. The node is returned whatever the hook reports."""
+        """Runs the hook `leftovers` at the end. The node is returned whatever the hook reports."""
         try:
             self.rests = tuple(judge_rests(self.before, _ask(conversion)))
         except ConverterError as error:
@@ -117,7 +117,7 @@ class _Checks:
 
 
 def _ask(conversion: NodeConversion) -> Reports:
-    """Runs the hook. Raises ConverterError if it is missing, fails, or prints too much."""
+    """Runs hook `leftovers`. Raises ConverterError if it is missing, fails, or prints too much."""
     lines: list[str] = []
 
     def add_line(line: str) -> None:

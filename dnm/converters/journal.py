@@ -75,7 +75,7 @@ class Journal(Value, frozen=True):
 
     @property
     def way(self) -> Direction:
-        """Returns the side on which the conversion ends: Slurm for a convert-test."""
+        """Returns the side on which the conversion ends: a convert-test ends in Slurm."""
         return Direction.BATCH if PREVIOUS_DRAIN in self.facts else self.direction
 
     def is_done(self, stage: str) -> bool:
@@ -231,7 +231,7 @@ class JournalWriter:
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
 
     def reopen(self, stages: Collection[str]) -> None:
-        """Records that these stages, if they are done, must run again."""
+        """Records that finished stages among these must run again."""
         for stage in stages:
             if self.journal.is_done(stage):
                 self.write(stage, StageMark.FAILED, "to be done again")
@@ -256,7 +256,7 @@ class StageResult(Value, frozen=True):
 
 
 class NodeResult(Value, frozen=True):
-    """The result for a node. `skipped`: it could not be claimed, or nothing had to be done."""
+    """The result for a node. It is `skipped` if it could not be claimed or needed no conversion."""
 
     node: str
     result: str  # ok | failed | skipped

@@ -100,8 +100,8 @@ def list_as_json(
     reserved: Mapping[str, Mapping[str, datetime | None]] = {},
     options: Sequence[str] = (),
 ) -> str:
-    """Returns the document of `--list`. If `claims` is None, its rows lack claims. `reserved`: the
-    begins of each node's reservations. `options`: supported options besides --exclude."""
+    """Returns the JSON that `--list` prints, without claims if `claims` is None. `reserved` has the
+    begins of each node's reservations, `options` the supported options besides --exclude."""
     nodes = [
         {
             "node": node.node.name,

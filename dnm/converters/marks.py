@@ -43,8 +43,8 @@ def reason_of_drain(node: SlurmNode) -> str:
 
 
 def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """Returns another instance that has marked the node; empty if there is none. If this instance
-    has drained the node, other marks are leftovers and do not count."""
+    """Returns the other dnm instance that has marked the node; empty if there is none. If this
+    instance has drained the node, other marks are leftovers and do not count."""
     marks = [] if is_own_reason(settings, reason_of_drain(node)) else instances_on(node)
     return next((mark for mark in marks if mark != settings.instance), "")
 
@@ -75,9 +75,9 @@ def _instance_in(text: str) -> str:
 
 
 def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> SlurmReason | None:
-    """Returns Slurm's Reason for a node that is drained, down or failed, with its author; None if
-    there is none. `is_claimed`: this instance has claimed the node, so a Reason by the
-    predecessor's script counts as this instance's."""
+    """Returns Slurm's Reason for a drained, down or failed node, with its author; None if there is
+    none. With `is_claimed`, this instance has claimed the node. Then a Reason by the script that
+    node-convert has replaced counts as this instance's."""
     is_out = node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}
     if not (node.reason and is_out):
         return None
@@ -93,12 +93,12 @@ def operation_of(reason: str) -> str:
 
 
 def is_predecessors_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether the predecessor's script, which writes only MARK_REASON, set the Reason."""
+    """Returns whether node-convert's predecessor set the Reason, which is then only MARK_REASON."""
     return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)
 
 
 def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
-    """Returns the node without the state flags that all nodes of this program have."""
+    """Returns the node without the state flags that all nodes of this converter always have."""
     if machines is Machines.OWN or not _is_of_kind(machines, node):
         return node
     state = msgspec.structs.replace(node.state, flags=node.state.flags - _OF_KIND)
@@ -106,7 +106,7 @@ def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
 
 
 def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
-    """Returns whether the program moves nodes of this kind. Those of slurm-operator name a pod in
+    """Returns whether this converter moves such nodes. Those of slurm-operator name a pod in
     Comment. Those of slurm-bridge have the flag EXTERNAL; their features are partitions."""
     if machines is Machines.PODS:
         return bool(pod_of(node.comment))
@@ -116,7 +116,7 @@ def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
 def foreign_reason(
     machines: Machines, node: SlurmNode, maintained: dict[str, str] | None = None
 ) -> str:
-    """Returns why this program must not move the node, whatever runs on it; empty if it may."""
+    """Returns why this converter must not move the node, idle or not; empty if it may."""
     if machines is Machines.OWN:
         return slinky_reason(node, maintained)
     refusal, prefix = _KINDS[machines]

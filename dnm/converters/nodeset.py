@@ -25,7 +25,7 @@ _BUSY = frozenset(("Allocated", "Mixed", "Completing"))
 
 
 class SlurmdPod(Value):
-    """A pod of a NodeSet. `states`: the operator's report on its Slurm node, e.g. Idle, Drain."""
+    """A pod of a NodeSet. `states` is the operator's report on its Slurm node, e.g. Idle, Drain."""
 
     namespace: str
     name: str
@@ -67,7 +67,7 @@ class NodeSet(Value):
 
 
 class OnNode(Value):
-    """A Node, the slurmd pods on it, and all NodeSets. `node` None: the Node does not exist."""
+    """A Node (None if it does not exist), the slurmd pods on it, and all NodeSets."""
 
     node: Node | None
     pods: Sequence[SlurmdPod]
@@ -120,7 +120,7 @@ def _pod_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
 
 
 def _set_refusal(node_set: NodeSet) -> str:
-    """Returns what besides dnm may end or start pods of a NodeSet now; empty if nothing may."""
+    """Returns which other program may end or start a NodeSet's pods now; empty if none may."""
     shown = f"NodeSet {node_set.key}"
     if node_set.is_deleting:
         return f"{shown} is being deleted"
@@ -145,8 +145,8 @@ def scale_refusal(
     node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod, spares: Sequence[str]
 ) -> str:
     """Returns why, in StatefulSet mode, a scale-down might end another pod than `pod`, or a later
-    scale-up might start a pod on another Node; empty if it can't. The deletion cost decides only if
-    all pods are Running and Ready. The NodeSet selects the Nodes `spares`, which have no pod."""
+    scale-up might start a pod on another Node; empty if it can't. A pod's deletion cost decides
+    only if all are Running and Ready. `spares` are Nodes without a pod that the NodeSet selects."""
     if refusal := _set_refusal(node_set):
         return refusal
     shown = f"NodeSet {node_set.key}"
@@ -182,7 +182,7 @@ def report_fault(pod: SlurmdPod) -> str:
 
 
 def busy_reason(pod: SlurmdPod) -> str:
-    """Returns why slurm-operator reports the node as busy; empty if idle. Callers ask Slurm too."""
+    """Returns why slurm-operator's report shows the node as busy or is unusable; empty if idle."""
     if fault := report_fault(pod):
         return fault
     if "Idle" not in pod.states or pod.states & _BUSY:
@@ -191,8 +191,8 @@ def busy_reason(pod: SlurmdPod) -> str:
 
 
 def outdated_report(pod: SlurmdPod, is_drained: bool) -> str:
-    """Returns a message until the operator reports the pod's Slurm node as up, and as drained
-    exactly if `is_drained`; then an empty text."""
+    """Returns a message until slurm-operator reports the pod's Slurm node as up, and as drained or
+    not drained as `is_drained` requires; then an empty text."""
     is_shown = not report_fault(pod) and "Down" not in pod.states
     if is_shown and ("Drain" in pod.states) == is_drained:
         return ""
@@ -222,8 +222,8 @@ def missing_for_return(name: str, pods: Sequence[SlurmdPod]) -> str:
 def judge_places(
     judged: Sequence[Judged], places: dict[str, OnNode], label: tuple[str, str]
 ) -> Sequence[Judged]:
-    """Returns the verdicts, changed to SKIP for nodes that can't be moved, and for nodes that the
-    operator reports as not idle."""
+    """Returns the verdicts on nodes, changed to SKIP for nodes that can't be moved and for nodes
+    that slurm-operator reports as not idle."""
     return [held(node, _skip_reason(node, places[node.node.name], label)) for node in judged]
 
 

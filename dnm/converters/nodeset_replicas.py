@@ -28,8 +28,8 @@ class OthersTurn(NotClaimed):
 
 
 def stateful_set(conversion: NodeConversion) -> str:
-    """Returns the NodeSet in StatefulSet mode that selects the machine; empty if a NodeSet in
-    DaemonSet mode selects it. Raises ConverterError if dnm can't decide which NodeSet does."""
+    """Returns the NodeSet in StatefulSet mode that selects the Node; empty if a NodeSet in
+    DaemonSet mode does. Raises ConverterError if dnm can't decide which NodeSet selects it."""
     if scaled := conversion.journal.facts.get(SCALED):
         return scaled
     key, value = label_of(conversion.settings)
@@ -63,7 +63,7 @@ def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod
 
 @contextmanager
 def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
-    """Holds a lock during the block: on this host, one conversion at a time scales a NodeSet."""
+    """Holds a lock during the block: only one conversion on this host may scale the NodeSet."""
     name = f"NodeSet_{key.replace('/', '_')}"  # no node name has a `_`
     deadline = time.monotonic() + conversion.settings.drain_timeout_seconds.total_seconds()
     while True:

@@ -55,7 +55,7 @@ def check_movable(conversion: NodeConversion) -> None:
 
 
 def check_leave(conversion: NodeConversion) -> None:
-    """Checks dnm's claim again, since the operator may have lifted dnm's drain."""
+    """Checks dnm's drain and reservation again, since the operator may have lifted the drain."""
     node = standing_node.read_own_node(conversion)
     if standing_node.is_label_on(conversion, node):
         if conversion.journal.facts.get(SCALED):  # its pod is ending, or has ended
@@ -117,7 +117,7 @@ def await_end(conversion: NodeConversion) -> str:
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Adds labels and taints for the namespace, and removes the fence, in one change."""
+    """Gives the Node the labels and taints for its namespace, without the fence, in one change."""
 
     def refusal(node: Node) -> str:
         has_label = standing_node.is_label_on(conversion, node)
@@ -263,7 +263,7 @@ def _show_back(run: DryRun) -> list[str]:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """Returns the verdicts, adjusted to the state of Nodes and slurmd pods in Kubernetes."""
+    """Returns the verdicts with regard to the state of Nodes and slurmd pods in Kubernetes."""
     label = standing_node.label_of(settings)
     kube = KubeSide(settings)
     nodes = kube.read_nodes()

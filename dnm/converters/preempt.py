@@ -27,7 +27,7 @@ _ITS_OWN_END = ("COMPLETED", "CANCELLED")  # by itself, or by its user; dnm's TE
 
 def claim_from_jobs(conversion: NodeConversion) -> str:
     """Reserves and drains the node and removes its jobs. Raises NotClaimed before the first signal
-    if a job must not be removed, and later if one stays. Jobs continue or are requeued."""
+    if a job must not be removed, later if a job stays. Then its jobs go on or are requeued."""
     jobs = conversion.journal.facts[JOBS].split(",")
     for job in jobs:
         _check_preemptible(conversion, job)
@@ -44,7 +44,7 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
 
 
 def make_good(conversion: NodeConversion) -> None:
-    """Requeues, before a node is given back, each job that ended after dnm's TERM."""
+    """Requeues each job that ended after dnm's TERM, before its node is given back to Slurm."""
     for key, state in conversion.journal.facts.items():
         job = key.removeprefix(_TOUCHED)
         if job == key or state != _BEGUN or conversion.settings.preempt_mode == "cancel":
@@ -71,7 +71,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 
 
 def _make_leave(conversion: NodeConversion, job: str) -> None:
-    """Requeues or cancels a job, in a later call too, unless it left before dnm sent a signal."""
+    """Requeues or cancels a job that is on the node, or got dnm's signal in an earlier call."""
     settings = conversion.settings
     grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)

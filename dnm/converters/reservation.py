@@ -1,12 +1,12 @@
-"""Changes of dnm's existing reservation of a node: charge to an account, change back to a claim,
-delete, and split from the predecessor's shared reservation.
+"""Changes of dnm's reservation of a node: charge an account, end the charge, delete the
+reservation, and split it from the predecessor's reservation, which has all nodes.
 
-Slurm's accounting counts a charged reservation as planned time. Something holds the node at each
-moment: first the reservation, which Slurm grants once; then also the drain with dnm's mark, which
-is read back twice. Only then dnm charges the reservation, because other reservations may overlap a
-charged one. While it is charged, drain and mark are the lock, since every claim checks for a drain.
-dnm uncharges it before it lifts the drain, so that it holds the node again until it is deleted. dnm
-reads each change back. A lend succeeds even if it can't be charged.
+To charge a reservation lets an account pay for its time, which Slurm counts as planned. Something
+holds the node at each moment: first the reservation, which Slurm grants once; then also the drain
+with dnm's mark, read back twice. dnm charges after that, because other reservations may overlap a
+charged one: drain and mark are then the lock, since every claim checks for a drain. Before dnm
+lifts the drain, it ends the charge, so that the reservation holds the node again. dnm reads each
+change back. A lend succeeds even if it can't be charged.
 
 Conversions on any host take turns at the shared reservation. The lock is a reservation with a fixed
 name: Slurm grants it once, and it ends by itself if its owner is killed."""
@@ -32,8 +32,8 @@ _NEXT_ROW = timedelta(seconds=1)
 
 
 def charge(conversion: NodeConversion) -> str:
-    """Charges dnm's reservation if an account is set, and returns a text for the journal. A node
-    that can't be charged is lent nevertheless."""
+    """Charges the time of dnm's reservation to the lend's account, if it has one. Returns the
+    result for the journal. A node that can't be charged is lent nevertheless."""
     account = conversion.journal.facts.get(ACCOUNT, "").lower()  # Slurm's spelling
     if not account:
         return ""
@@ -48,7 +48,7 @@ def charge(conversion: NodeConversion) -> str:
 
 
 def _charge(conversion: NodeConversion, account: str) -> str:
-    """Charges the reservation. Returns why that is not possible; empty if it is charged."""
+    """Lets an account pay for the reservation. Returns why it can't pay; empty if it pays."""
     if not conversion.patiently(conversion.slurm.keeps_accounts):
         return "this Slurm has no slurmdbd (AccountingStorageType)"
     if other := _reserved_besides(conversion):
@@ -78,8 +78,8 @@ def _own(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def uncharge(conversion: NodeConversion) -> None:
-    """Changes the charged reservation back to a claim. Slurm refuses this if another reservation
-    has the node by now. Then dnm's reservation only keeps jobs off until it is deleted."""
+    """Ends the charge, so that no reservation may overlap dnm's. Slurm refuses that if one does by
+    now. Then dnm's reservation only keeps jobs off the node until it is deleted."""
     try:
         _uncharge(conversion, keeps_flag=False)
     except SlurmRefused as error:
@@ -120,7 +120,7 @@ def _named(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def _turn(conversion: NodeConversion) -> str:
-    """Returns the name of the reservation that is the lock. No node name contains its `_`."""
+    """Returns the name of the reservation that is the lock. A `_` is in no node's name."""
     return f"{conversion.settings.res_name}_turn"
 
 

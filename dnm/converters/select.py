@@ -54,7 +54,7 @@ class SlurmFacts(Value, frozen=True):
 
 
 class Judged(Value, frozen=True):
-    """The verdict on a node. `idle` None: its idle time is unknown. `jobs`: the jobs on it."""
+    """The verdict on a node. `jobs` are on it; `idle` is None if its idle time is unknown."""
 
     node: SlurmNode
     verdict: ListVerdict
@@ -66,7 +66,7 @@ class Judged(Value, frozen=True):
 
 
 def held(node: Judged, refusal: str) -> Judged:
-    """Returns the verdict, changed to SKIP if `refusal` is not empty. A SKIP keeps its reason."""
+    """Returns the node as SKIP with reason `refusal`; unchanged if that is empty or it is SKIP."""
     if node.verdict is ListVerdict.SKIP or not refusal:
         return node
     return msgspec.structs.replace(node, verdict=ListVerdict.SKIP, reason=refusal)
@@ -167,7 +167,7 @@ def _judge(node: SlurmNode, index: _Index) -> Judged:
 
 
 def has_work(node: SlurmNode, jobs: Sequence[SlurmJob]) -> bool:
-    """Returns whether any part of a job is on the node. Only the memory shows a suspended job."""
+    """Returns whether a job is on the node. A suspended job only shows as allocated memory."""
     is_allocated = node.cpus_allocated or node.memory_allocated
     return bool(jobs or is_allocated or node.state.has_work)
 
@@ -204,7 +204,7 @@ def _verdict(
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """Returns why a state flag forbids lending. Does not report reservations and planned jobs."""
+    """Returns why a state flag forbids lending the node, except flags of reservations and plans."""
     flags = node.state.flags - (_WHILE_RESERVED if node.name in index.event_nodes else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()
@@ -218,7 +218,7 @@ def _held_by_flag(node: SlurmNode, index: _Index) -> str:
 
 
 def _explained(text: str, node: SlurmNode) -> str:
-    """Returns the text with Slurm's Reason appended. The Reason may be old."""
+    """Returns the text, and after it the Reason that Slurm has for the node, which may be old."""
     return f"{text}: {node.reason}" if node.reason else text
 
 
@@ -257,8 +257,8 @@ def _not_preemptible(job: SlurmJob, index: _Index) -> str:
 
 
 def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
-    """Returns the idle time, or less: a restart of slurmctld or a resume resets it. A node that was
-    never busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
+    """Returns how long the node has been idle, or less: restarts of slurmctld and resumes reset it.
+    A node that was never busy is idle since slurmd's start. None if busy, or before Slurm 21.08."""
     if node.state.base != "IDLE":
         return None
     since = node.last_busy or (node.slurmd_started if node.has_last_busy else None)
@@ -279,9 +279,9 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
 def _protect(
     judged: Sequence[Judged], jobs: Iterable[SlurmJob], event_nodes: frozenset[str]
 ) -> list[Judged]:
-    """Changes OK to SKIP for as many nodes as the largest pending job of each partition needs,
-    beginning with the last in `judged`. Nodes reserved for an event stay OK, since no job could use
-    them. Held jobs and jobs with a reservation do not count, since they wait for something else."""
+    """Changes OK to SKIP for the nodes that the largest pending job of each partition needs, from
+    the end of the list. Nodes reserved for an event stay OK, since no job could use them. Held jobs
+    and jobs with a reservation do not count, since they wait for something else."""
     largest: dict[str, SlurmJob] = {}
     for job in jobs:
         if job.state == "PENDING" and job.priority and not job.reservation:

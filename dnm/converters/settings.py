@@ -79,7 +79,7 @@ class Settings(Value, frozen=True):
     machines: Machines = Machines.OWN  # the kind that the program moves
 
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
-        """Returns the labels of a node lent to the namespace: `<NS>=true` and its type's labels."""
+        """Returns the labels of a node lent to a namespace NS: `NS=true` and its type's labels."""
         labels = {namespace: "true"} if namespace else {}
         declared = self.node_types.get(node_type)
         return {**labels, **declared.labels_for(namespace)} if declared else labels

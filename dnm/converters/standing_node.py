@@ -58,9 +58,9 @@ def fence(conversion: NodeConversion) -> str:
 def open_to_pods(
     conversion: NodeConversion, refusal: Callable[[Node], str], is_uncordoned: bool = False
 ) -> str:
-    """Adds labels and taints for the namespace and removes the fence, in one change; with
-    `is_uncordoned` also the cordon. If a Node has no fence, an earlier call did this, and its
-    cordon is an administrator's. Raises ConverterError as soon as `refusal` returns a reason."""
+    """Sets labels and taints for the namespace and removes the fence, with `is_uncordoned` also the
+    cordon, in one change. If the Node has no fence, an earlier call did this, and its cordon is an
+    administrator's. Raises ConverterError as soon as `refusal` returns a reason."""
 
     def look() -> str:
         node = read_own_node(conversion)
@@ -81,9 +81,9 @@ def open_to_pods(
 def undress(
     conversion: NodeConversion, node: Node
 ) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
-    """Returns patches that remove the labels for the namespace and dnm's annotations, and the
-    taints to keep. If dnm has moved the Node to another namespace, both namespaces count. Their
-    taints and the fence are not kept, since they would keep Slurm's pods off."""
+    """Returns two patches, which remove the labels for the namespace and dnm's annotations, and the
+    taints that stay. If dnm has moved the Node to another namespace, both count. Their taints and
+    the fence do not stay, since they would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for item in served for name in settings.labels(node_type, item)}

@@ -84,7 +84,7 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether an earlier call began a return or claim, and may have lifted the drain."""
+    """Returns whether an earlier call may have lifted the drain: it began this stage or a claim."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 
@@ -244,7 +244,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _not_usable(conversion: NodeConversion) -> str:
-    """Returns why Slurm can't use the node; empty if it can, or if drained outside a test."""
+    """Returns why Slurm can't use a node; empty if it can or, outside tests, if it is drained."""
     node = conversion.slurm.read_node(conversion.node)
     if "DRAIN" in node.state.flags and PREVIOUS_DRAIN not in conversion.journal.facts:
         return ""
@@ -255,13 +255,13 @@ def _not_usable(conversion: NodeConversion) -> str:
 
 
 def undo_claim(conversion: NodeConversion) -> str:
-    """Gives back to Slurm a node that was only claimed."""
+    """Gives a node back to Slurm that was only claimed and not changed."""
     make_good(conversion)
     return claim.return_nodes(conversion)
 
 
 def show_release(run: DryRun) -> list[str]:
-    """Returns the lines of a dry run for the commands that undo a claim."""
+    """Returns what a dry run prints for the release of a node: the commands of Slurm."""
     return [
         " ".join(resume_command(run.node, {"comment": "<cleared>"})),
         f"scontrol delete ReservationName={run.settings.res_name}-{run.node}",
@@ -285,8 +285,8 @@ STAGES = (
 
 
 def reopen_stages(conversion: NodeConversion) -> None:
-    """Makes a return repeat finished stages, since pods may have started since then. Repeats all if
-    the Node is not cordoned, or Ready although it was reset; otherwise only the drain."""
+    """Makes a return repeat finished stages, since pods may have started after them: all stages if
+    the Node is not cordoned, or Ready although it was reset, otherwise only the drain."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return

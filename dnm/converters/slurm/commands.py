@@ -77,10 +77,10 @@ End: TypeAlias = datetime | timedelta | None
 def reserve_command(
     name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
 ) -> list[str]:
-    """Returns the command that reserves a node, from now or from `start` on. Without a flag it is
-    an atomic test-and-set: it fails if a job runs or may run by then, if another reservation
-    overlaps, or if the name is in use. With MAINT or OVERLAP only the name counts. Without `end`,
-    UNLIMITED means a year; an `end` avoids an overlap with a later reservation."""
+    """Returns the command that reserves a node, from now or from `start` on. Without `flags`, it is
+    an atomic test-and-set: Slurm refuses it if a job runs or may still run then, another
+    reservation overlaps, or the name is in use. With MAINT or OVERLAP only the name counts. Without
+    `end`, UNLIMITED means a year; an `end` avoids an overlap with a later reservation."""
     if isinstance(end, datetime):
         until = f"EndTime={_moment(end)}"
     else:
@@ -98,18 +98,18 @@ def _moment(moment: datetime) -> str:
 
 
 def _update_node(node: str, changes: Mapping[str, str]) -> list[str]:
-    """Returns the command that makes all these changes of a node in one RPC."""
+    """Returns the command that makes all these changes of one node in one RPC."""
     words = (f"{key}={value}" for key, value in changes.items())
     return ["scontrol", "update", f"nodename={checked_name(node)}", *words]
 
 
 def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that drains a node, with its reason and marks (`comment`, `extra`)."""
+    """Returns the command that drains a node with a Reason, and sets Comment or Extra (`marks`)."""
     return _update_node(node, {"state": "drain", "reason": reason, **marks})
 
 
 def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that clears DRAIN, DOWN and FAIL, and changes `marks` (empty: clears)."""
+    """Returns the command that clears DRAIN, DOWN and FAIL, and sets Comment or Extra (`marks`)."""
     return _update_node(node, {"state": "resume", **marks})
 
 
@@ -137,7 +137,7 @@ class SlurmClient:
             )
 
     def check_changes(self) -> None:
-        """Does nothing: commands can change nodes, whereas slurmrestd may be too old."""
+        """Does nothing, since commands can always change nodes, unlike an old slurmrestd."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return text.parse_nodes(self._show("nodes"))
@@ -201,14 +201,14 @@ class SlurmClient:
         return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
 
     def charge_reservation(self, name: str, account: str) -> None:
-        """Charges a reservation's time to an account, as planned time. Removes IGNORE_JOBS, with
+        """Lets an account pay for a reservation's time, as planned time. Removes IGNORE_JOBS, with
         which the time would count as idle. If Slurm refuses an unknown account, nothing changes."""
         accounts = f"Accounts={checked_name(account)}"
         self._update(name, "Flags+=MAINT", "Flags-=IGNORE_JOBS", accounts, "Users=")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
-        """Restricts a reservation to root again. Without `keeps_flag` it also removes MAINT, which
-        Slurm refuses if another reservation overlaps this one."""
+        """Lets root alone use a reservation, and no account pay for it. Removes MAINT too, unless
+        `keeps_flag`: Slurm refuses that if another reservation overlaps this one."""
         flag = () if keeps_flag else ("Flags-=MAINT",)
         self._update(name, *flag, "Users=root", "Accounts=")
 

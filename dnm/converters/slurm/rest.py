@@ -156,7 +156,7 @@ class SlurmRestClient:
     keeps_accounts = charge_reservation = _unable("charge nodes to accounts")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
-        """Does nothing, since callers delete the reservation next."""
+        """Does nothing: after that, callers delete the reservation, which ends the charge too."""
 
     def remove_from_reservation(self, name: str, node: str) -> None:
         raise self._cannot(f"take {node} out of the reservation {name}, which others are in")

@@ -2,10 +2,10 @@
 version, and encodes changes of nodes and reservations. Pure; API v0.0.38 (Slurm 22.05) to v0.0.45.
 
 The body shows whether a request succeeded: 22.05 answers 500 for an unknown node, later ones 200
-with `errors`. dnm uses the newest version that both know and that hides no state: with a hidden
-state, a busy or foreign node would look idle. A missing key is an error and never an empty list.
-Two shapes differ: up to v0.0.38 a state is a word in small letters with `state_flags`, and a number
-is a number or null. Later a state is a list of words, and a number is `{set, infinite, number}`."""
+with `errors`. dnm uses the newest version that it and slurmrestd know and that hides no state of a
+node: a busy or foreign node would look idle. A missing key is an error and never an empty list. Two
+shapes differ: up to v0.0.38 a state is a word in small letters with `state_flags`, and a number is
+a number or null. Later a state is a list of words, and a number is `{set, infinite, number}`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _Specification(msgspec.Struct):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The API version to use, and the requests that it has: (method, path below the version)."""
+    """The API version that dnm uses, with its requests (method, path below the version)."""
 
     version: str
     methods: frozenset[tuple[str, str]]
@@ -147,7 +147,7 @@ def encode_node_change(marks: Mapping[str, str], state: str = "", reason: str = 
 def encode_reservation(
     name: str, node: str, start: datetime, end: datetime | timedelta | None, flags: Sequence[str]
 ) -> bytes:
-    """Returns the body of POST reservation, for user root and one node. `end` None: no end."""
+    """Returns the body of POST reservation (user root, one node); without `end`, it never ends."""
     if isinstance(end, datetime):
         until = {"end_time": _amount(int(end.timestamp()))}
     else:
@@ -295,7 +295,7 @@ def _words(state: _Words) -> list[str]:
 
 
 def _number(value: _Number) -> int | None:
-    """Returns the number; None if it is not set, infinite, or the number that means none."""
+    """Returns a number of an answer; None if it is unset, infinite, or Slurm's number for none."""
     if isinstance(value, _Amount):
         value = int(value.number) if value.set and not value.infinite else None
     return None if value is None or value >= _NO_NUMBER else value

@@ -229,7 +229,7 @@ def _parse(body: str, end: re.Match[str]) -> _Reason:
 
 
 def without_marks(text: str, mark: str) -> str:
-    """Removes the marks around accounts; bars and white space in an account become `?`."""
+    """Removes the `mark` around each account, and replaces bars and spaces in an account by `?`."""
     parts = text.split(mark)
     parts[1::2] = [re.sub(r"[|\s]", "?", account) for account in parts[1::2]]
     return "".join(parts)
