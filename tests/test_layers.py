@@ -88,7 +88,7 @@ IMPORT_RULES: dict[str, Rule] = {
         "model queues.none queues.system", EVERYTHING, system=frozenset({"time"})
     ),
     "queues.resource_quota.admin": _rule(
-        "model kube demand checks.findings checks.queue_checks queues.none.admin "
+        "model kube demand checks.findings checks.node_types checks.queue_checks "
         "queues.resource_quota",
         EVERYTHING,
     ),
@@ -98,7 +98,9 @@ IMPORT_RULES: dict[str, Rule] = {
     "queues.kueue.admin": _rule(
         "model kube demand checks.findings checks.queue_checks queues.kueue", EVERYTHING
     ),
-    "queues.none.admin": _rule("model kube demand checks.findings checks.queue_checks", EVERYTHING),
+    "queues.none.admin": _rule(
+        "model kube demand checks.findings checks.node_types checks.queue_checks", EVERYTHING
+    ),
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand kubelet", EVERYTHING),

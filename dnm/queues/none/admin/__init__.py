@@ -1,2 +1,2 @@
-"""The part of `dnm check` for namespaces without a queue system. checks loads it by its name, and
-other checks of cli may import it. It imports model, kube, demand and checks."""
+"""The part of `dnm check` for namespaces without a queue system. No package imports it: checks
+loads it by its name. It imports model, kube, demand and checks."""

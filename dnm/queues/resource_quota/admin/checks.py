@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
+from dnm.checks.node_types import check_node_types
 from dnm.checks.queue_checks import QueueProperties
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
@@ -13,7 +14,6 @@ from dnm.model.permission import Permission
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 from dnm.model.quota import ResourceQuota, is_of_limits
-from dnm.queues.none.admin.checks import check_node_types
 from dnm.queues.resource_quota.objects import QuotaFacts
 
 PROPERTIES = QueueProperties(
