@@ -1,4 +1,4 @@
-"""Amounts of resources as people read them."""
+"""Amounts of resources, formatted for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 102
 
 
 def amounts(resources: Mapping[str, int]) -> str:
-    """Returns amounts as text without the number of pods, e.g. `128 cpu, 256G memory`."""
+    """Returns resource amounts as text, omitting `pods`, e.g. `128 cpu, 256G memory`."""
     return ", ".join(
         f"{shown_amount(name, resources[name])} {name}" for name in order_resources(resources)
     )
@@ -24,8 +24,8 @@ def order_resources(names: Iterable[str]) -> list[str]:
 
 @lru_cache(4096)  # many lines of a history contain the same amounts
 def shown_amount(resource: str, amount: int) -> str:
-    """Returns an amount for people: cores, decimal bytes or a count. An amount with few digits is
-    exact; a longer one is rounded and begins with `~`."""
+    """Returns an amount as text for people: cores, bytes in decimal units, or a count. An amount
+    with few digits is exact; a longer one is rounded and begins with `~`."""
     if resource == "cpu":
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     if resource != "memory":

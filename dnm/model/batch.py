@@ -1,4 +1,4 @@
-"""The batch side, as a converter's list reports it."""
+"""Slurm's nodes and pending jobs, as a converter's list reports them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dnm.model.value import Unreadable, Value
 
 
 class BatchClaim(Value):
-    """The claim on a node, as its converter reports it: its instance and its progress.
+    """A converter's claim on a node: its reservation and drain in Slurm while it converts the node.
 
-    `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` during the
-    conversion, else empty; it is also empty if this host has no record of it. `is_at_work`: a
-    running converter converts the node. `error`: why the conversion stopped, for people."""
+    `instance` is empty if the reservation has no mark. `direction` is `k8s` or `batch` during a
+    conversion; it is empty otherwise, or if this host has no record of one. `is_at_work` means that
+    a converter is converting the node now. `error` explains to people why a conversion stopped."""
 
     instance: str
     direction: str = ""
@@ -28,8 +28,8 @@ class BatchClaim(Value):
 
 
 class SlurmReason(Value):
-    """The Reason of a drained, down or failed node in Slurm: its text, author and time. `instance`
-    is the instance of dnm that wrote it, or empty if dnm did not write it."""
+    """The Reason field of a drained, down or failed node in Slurm: its text, author and time.
+    `instance` is the instance of dnm that wrote it, or empty if dnm did not write it."""
 
     text: str
     by: str = ""
@@ -38,14 +38,14 @@ class SlurmReason(Value):
 
     @property
     def line(self) -> str:
-        """Returns the reason as scontrol prints it, in UTC."""
+        """Returns the Reason as `scontrol show node` prints it, with its time in UTC."""
         when = f"@{self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since else ""
         return f"{self.text} [{self.by}{when}]" if self.by else self.text
 
 
 class BatchNode(Value):
-    """A node as a converter's list reports it (`node-convert --list`). `in_service`: Slurm may use
-    it; None: unknown. `reports_claim` is False if the converter does not report claims."""
+    """A node in a converter's list (`node-convert --list`). `in_service` is True if Slurm may use
+    it, None if that is unknown. `reports_claim` is False if the converter reports no claims."""
 
     name: str
     state: str  # in Slurm's terms, e.g. IDLE+DRAIN
@@ -67,13 +67,13 @@ class BatchNode(Value):
 
     @property
     def is_reserved(self) -> bool:
-        """Returns whether a reservation, perhaps the converter's own, contains the node now."""
+        """Returns whether a Slurm reservation, perhaps the converter's own, has the node now."""
         return "RESERVED" in parse_state(self.state).flags
 
 
 class WaitingJobs(Value):
-    """The pending jobs of a partition that would start now if there were more nodes of a type.
-    `nodes`: how many these jobs request in all. `since`: when the first was submitted."""
+    """The pending Slurm jobs of a partition that would start now if it had more nodes of a type.
+    `nodes` is how many nodes they request in all. `since` is when the first was submitted."""
 
     partition: str
     node_type: str
@@ -83,8 +83,8 @@ class WaitingJobs(Value):
 
 
 class BatchList(Value):
-    """The nodes and pending jobs that a converter reports, and the options that it has. `waiting`
-    is None if no program reports pending jobs."""
+    """The nodes and pending jobs that a converter reports, and the optional features that it
+    supports. `waiting` is None if no program reports pending jobs."""
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None

@@ -25,7 +25,7 @@ _SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|K
 
 
 def _bytes_of(value: str) -> bytes:
-    """Returns the bytes of a variable's value, also of a value that is not UTF-8."""
+    """Returns the bytes of an environment variable's value, even if they are not valid UTF-8."""
     return value.encode("utf-8", "surrogateescape")
 
 
@@ -43,7 +43,7 @@ def is_too_short(value: str) -> bool:
 
 
 class Secrets:
-    """The secrets that dnm hides in text, and each line of secrets with several lines."""
+    """A set of secrets to hide in text. Each line of a secret with several lines is hidden, too."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         parts = [part for value in values for part in (value, *value.splitlines())]
@@ -56,24 +56,24 @@ class Secrets:
         self.longest = len(self._flat[0]) if self._flat else 0
 
     def hide(self, text: str) -> str:
-        """Returns a complete text, such as a field of a list, with `***` for each secret."""
+        """Returns `text`, such as a field of a list, with each secret replaced by `***`."""
         if not self._flat:
             return text
         return self.hide_shown(self.hide_in(_bytes_of(text)).decode("utf-8", "replace"))
 
     def hide_shown(self, shown: str) -> str:
-        """Returns text from `printable` with `***` for each secret that it still contains."""
+        """Returns a text that `printable` has made, with each secret in it replaced by `***`."""
         while value := next((hidden for hidden in self.texts if hidden in shown), None):
             shown = shown.replace(value, STARS)  # the text gets shorter, so this loop ends
         return shown
 
     def hide_in(self, content: bytes) -> bytes:
-        """Returns the complete bytes of an output with `***` for each secret."""
+        """Returns the complete output of a program with each secret replaced by `***`."""
         return _replace(content, self.find(content, is_complete=True)[0])
 
     def find(self, content: bytes, is_complete: bool = False) -> tuple[list[tuple[int, int]], int]:
-        """Returns the spans of secrets in `content`, disjoint and in order, and the position where
-        an incomplete secret may begin, or the length of `content`."""
+        """Returns the (start, end) of each secret in `content`, in order, and the position where an
+        incomplete secret at its end may begin. Without one, that is the length of `content`."""
         flat = content.translate(None, _NOISE)
         spans = list(_merged(sorted(span for each in self._flat for span in _spans(flat, each))))
         begun = len(flat) if is_complete else self._beginning(flat)
@@ -84,7 +84,7 @@ class Secrets:
         return bounds, places[begun] if begun < len(flat) else len(content)
 
     def _beginning(self, flat: bytes) -> int:
-        """Returns where the end of `flat` may begin a secret; the length of `flat` if nowhere."""
+        """Returns where an incomplete secret may start at the end of `flat`, else its length."""
         for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
             if flat[at] in self._firsts:
                 end = flat[at:]
@@ -95,7 +95,7 @@ class Secrets:
 
 
 def _places(content: bytes) -> list[int]:
-    """Returns the positions of all bytes but white space and control characters."""
+    """Returns the positions of all bytes that are neither white space nor control characters."""
     positions: list[int] = []
     before = 0
     for run in _RUN.finditer(content):
@@ -105,8 +105,8 @@ def _places(content: bytes) -> list[int]:
 
 
 def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of the places of `value` in `flat`; overlapping places are one span. It
-    searches backwards, so that a long line of one letter does not take a step for each letter."""
+    """Yields the (start, end) of each occurrence of `value` in `flat`, with overlapping ones as
+    one. It searches for these backwards, so that a long line of one letter takes few steps."""
     start = flat.find(value)
     while start >= 0:
         last = start
@@ -117,7 +117,7 @@ def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yields the spans, overlapping ones merged: otherwise a part of a secret could be shown."""
+    """Yields the sorted spans, overlapping ones merged: else a part of a secret could be shown."""
     last: tuple[int, int] | None = None
     for start, end in spans:
         if last is not None and start < last[1]:
@@ -139,16 +139,16 @@ def _replace(content: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 class SafeLines:
-    """The printable lines of a program's output without secrets. Output may arrive in pieces."""
+    """A filter that makes printable lines without secrets of a program's output, read in pieces."""
 
     def __init__(self, secrets: Secrets, longest: int) -> None:
-        """Sets the secrets, and the length in bytes at which lines are cut."""
+        """Stores the secrets to hide, and the number of bytes after which a line is cut."""
         self.secrets = secrets
         self.longest = longest
         self.rest = b""  # read, and not yet passed on
 
     def feed(self, content: bytes) -> Iterator[str]:
-        """Adds a piece of output. Yields the complete lines that cannot be a part of a secret."""
+        """Adds a piece of output. Yields complete lines that cannot be part of a longer secret."""
         self.rest += content
         spans, begun = self.secrets.find(self.rest)
         cut = _before_spans(self.rest.rfind(b"\n", 0, begun) + 1, spans, self.rest)
@@ -161,7 +161,7 @@ class SafeLines:
         yield from self._lines_of(_replace(complete, [span for span in spans if span[1] <= cut]))
 
     def end(self) -> Iterator[str]:
-        """Yields what remains at the end of the output."""
+        """Yields the lines that `feed` has held back, at the end of the output."""
         rest, self.rest = self.rest, b""
         yield from self._lines_of(self.secrets.hide_in(rest))
 
@@ -176,8 +176,8 @@ class SafeLines:
 
 
 def _before_spans(cut: int, spans: Iterable[tuple[int, int]], content: bytes) -> int:
-    """Returns `cut`, or an earlier position if `cut` would divide a secret: the begin of the
-    secret, or, if `content` is not empty, of its line."""
+    """Returns the position `cut`, or an earlier one if `cut` would divide a secret: the start of
+    the secret or, if `content` is not empty, of its line."""
     for start, end in reversed([*spans]):
         if start < cut < end:
             cut = content.rfind(b"\n", 0, start) + 1 if content else start

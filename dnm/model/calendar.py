@@ -13,9 +13,9 @@ from dnm.model.value import Value
 class CalendarEvent(Value, omit_defaults=True):
     """A planned need of a namespace for equal pods or for nodes, once or on some days of each week.
 
-    `begins` and `ends` are local times of `zone`, without an offset. `weekly` has the days, Monday
-    is 0; the first occurrence is at `begins` or later. `last` is the last day on which an
-    occurrence begins; None: there is no last day. `request` is that of one pod."""
+    `begins` and `ends` are local times in the time zone `zone`. `weekly` lists the weekdays, with
+    Monday as 0. The first occurrence is at `begins` or later. `last` is the last day on which one
+    begins; None means no last day. `request` has the resources that one pod requests."""
 
     name: str
     namespace: str
@@ -31,8 +31,8 @@ class CalendarEvent(Value, omit_defaults=True):
 
 
 class CalendarReading(Value):
-    """The content of a calendar: its events, and the errors of unreadable events by event name.
-    `is_complete` is False if it may have further events that could not be read."""
+    """The result of reading a calendar: its valid events, and the errors of invalid ones by name.
+    `is_complete` is False if the calendar may have more events, which could not be read."""
 
     events: tuple[CalendarEvent, ...] = ()
     unread: Mapping[str, tuple[str, ...]] = {}
@@ -40,8 +40,8 @@ class CalendarReading(Value):
 
 
 class KeptCalendar(Value):
-    """The current events of a calendar. An unreadable event is included as it was last read.
-    `troubles`: messages about unreadable events. `is_too_large`: there are too many events."""
+    """The current events of a calendar, where an unreadable event is kept as it was last read.
+    `troubles` are messages about unreadable events. `is_too_large`: there are too many events."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class KeptCalendar(Value):
 
 
 class Window(Value):
-    """An occurrence of an event: `[begins, ends)` in UTC."""
+    """An occurrence of an event. It lasts from `begins` until just before `ends`, both in UTC."""
 
     event: CalendarEvent
     begins: datetime
@@ -67,8 +67,8 @@ _EVENT_RESERVATION = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
 
 
 class EventReservation(Value):
-    """A request to reserve `count` nodes of a type for an occurrence. `leave_out` is a host list of
-    nodes that must not be reserved."""
+    """A request to reserve `count` nodes of a type in Slurm for one occurrence of an event.
+    `leave_out` is a Slurm hostlist of nodes that must not be reserved."""
 
     name: str
     node_type: str
@@ -79,25 +79,25 @@ class EventReservation(Value):
 
 
 def occurrence_name(event: str, begins: datetime, instance: str) -> str:
-    """Returns the name of an occurrence; the names of its reservations are this and the node."""
+    """Returns the name of an event's occurrence, with which its reservations in Slurm begin."""
     return f"{PREFIX}{event}-{begins.astimezone(UTC):%Y%m%dT%H%M}-{_mark(instance)}"
 
 
 def occurrence_of(reservation: str, node: str, instance: str) -> str:
-    """Returns the occurrence's name from a node's reservation; empty for other reservations."""
+    """Returns the name of the occurrence for which a reservation was made; empty if for none."""
     name = reservation.removesuffix(f"-{node}")
     return name if name != reservation and is_occurrence(name, instance) else ""
 
 
 def is_occurrence(name: str, instance: str) -> bool:
-    """Returns whether this instance uses the name for the reservations of an occurrence."""
+    """Returns whether `name` has the form of this instance's names for an event's occurrences."""
     match = re.fullmatch(_EVENT_RESERVATION, name)
     return match is not None and match[1] == _mark(instance)
 
 
 def is_late(begins: datetime | None, wanted: datetime) -> bool:
-    """Returns whether a reservation begins over 5 minutes after `wanted` and must be changed. A
-    shorter delay is normal, as lending may now take longer. An unknown begin is not late."""
+    """Returns whether a reservation begins over 5 minutes after `wanted` and must be changed. Less
+    is normal, since the measured time to lend nodes varies. An unknown begin is not late."""
     return begins is not None and begins > wanted + _LATE
 
 

@@ -1,4 +1,4 @@
-"""The charge of a lent node to an account."""
+"""The usage of a lent node that a Slurm account pays for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dnm.model.value import Moment, Value
 
 
 class Charge(Value):
-    """The account that pays for a lent node, and what its pods request. `rate`: the amount of each
-    resource from `since` on. `used`: the sum of amount times seconds before `since`."""
+    """The Slurm account that pays for a lent node, and the resources that the node's pods request.
+    `rate` has the amounts from `since` on, `used` the amounts times seconds before `since`."""
 
     account: str
     since: Moment
@@ -17,7 +17,7 @@ class Charge(Value):
     used: dict[str, float] = {}
 
     def used_until(self, now: datetime) -> dict[str, float]:
-        """Returns what the pods requested until `now`: amount times seconds of each resource."""
+        """Returns, for each resource, the amount times seconds that pods requested until `now`."""
         seconds = max((now - self.since).total_seconds(), 0.0)
         names = {**self.used, **self.rate}
         return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}

@@ -1,4 +1,4 @@
-"""The facts about a joining node that its readiness checks need."""
+"""The facts about a joining node that its readiness checks evaluate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CLOSED = Taint(key=OPENING_TAINT, effect="NoSchedule")
 
 
 def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
-    """Returns those of the converter's `taints` that a Node lacks. If the Node has dnm's mark, this
-    does not include the taint for readiness checks, since dnm itself has removed that taint."""
+    """Returns the taints of `taints`, which the converter must set, that a Node lacks. It omits the
+    taint for readiness checks if the Node has dnm's mark, since dnm itself has then removed it."""
     return [
         taint
         for taint in taints
@@ -25,7 +25,7 @@ def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
 
 
 class FactsRequest(Value):
-    """A request for the facts about a joining node that readiness checks of these `kinds` need."""
+    """A request to read the facts about a joining node that checks of these `kinds` evaluate."""
 
     node: str
     namespace: str
@@ -34,7 +34,7 @@ class FactsRequest(Value):
 
 
 class DaemonPods(Value):
-    """A DaemonSet and the state of its pod on a joining node. `why`: why the pod is not ready."""
+    """A DaemonSet and its pod on a joining node. `why` explains why this pod is not ready."""
 
     name: str  # namespace/name
     shape: PodShape
@@ -43,7 +43,7 @@ class DaemonPods(Value):
 
 
 class ImageUsers(Value):
-    """Equal waiting pods: the images that they need, and the shape that decides where they fit."""
+    """Equal pending pods: the images that they need, and the shape that decides where they fit."""
 
     shape: PodShape
     images: tuple[str, ...]
@@ -51,7 +51,7 @@ class ImageUsers(Value):
 
 
 class OwnPod(Value):
-    """A pod of dnm on a node: its phase, its pulled images, and why other images are missing."""
+    """A pod that dnm started on a node: its phase, the images it pulled, and why others failed."""
 
     phase: str = ""
     why: str = ""
@@ -59,7 +59,7 @@ class OwnPod(Value):
 
 
 class CloseLook(Value):
-    """The facts about a joining node. `images` have full names. `pods`: those that dnm started."""
+    """The facts about a joining node. `pods` are those that dnm itself has started on the node."""
 
     conditions: Mapping[str, str] = {}
     images: frozenset[str] = frozenset()

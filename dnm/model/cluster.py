@@ -1,5 +1,5 @@
-"""Values that dnm reads from the cluster besides Nodes and pods: ConfigMaps, Events, the pods on a
-node for an eviction, and queues as their document and the scheduler report them."""
+"""Values that dnm reads from the cluster besides Nodes and pods: ConfigMaps, Events, the queues,
+and the pods on a node that is to be evicted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConfigMap(Value):
 
 
 class QueueLimits(Value):
-    """A configured queue and its limits. A limit that allows everything is represented as empty."""
+    """A queue and its configured limits. A limit is empty if it allows everything."""
 
     path: str  # lower case, from root
     parent: str | None  # None for root
@@ -47,10 +47,10 @@ class QueueLimits(Value):
 
 
 class SchedulerView(Value):
-    """The data from a scheduler's API: the queue path of each pod by UID, and the allocated and
-    pending resources by queue path. `user_limited`: UIDs of pods that wait for a limit of their
-    user or group. `not_started`: UIDs of pods that wait until their queue may start another
-    application. `release`: the scheduler's version if reported, e.g. (1, 8)."""
+    """The answers of a scheduler's API: the queue path of each pod by its UID, and the allocated
+    and pending resources by queue path. `user_limited` has the UIDs of pods that wait for a limit
+    of their user or group, `not_started` those of pods that wait until their queue may start
+    another application. `release` is the scheduler's version if it is reported, e.g. (1, 8)."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -63,12 +63,11 @@ class SchedulerView(Value):
 
 
 class RefusedPods(Value):
-    """Equal pods that the API server refuses for lack of quota. If the quota admits them now, their
-    controller tries again before `retry_until` (RFC 3339). `is_invalid`: no quota admits them.
-    `owner`: the name of the Job, StatefulSet or ReplicaSet that lacks them.
+    """Equal pods that lack quota to be created. If the quota admits them now, their controller
+    tries again before `retry_until` (RFC 3339). `is_invalid` means that no quota admits them.
 
-    `workload`: the Workload whose pods the queue system admits together, at least `least` of these.
-    `is_strict`: the queue system admits no later Workload of the queue before this one."""
+    With Kueue, `workload` names the Workload of the pods; at least `least` of them must be admitted
+    together. `is_strict`: its queue admits no later Workload before this one."""
 
     pod: Pod  # one of them, as their template describes it
     count: int
@@ -81,11 +80,11 @@ class RefusedPods(Value):
 
 
 class QueueFacts(Value):
-    """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
-    only its package reads. `unread`: why no limits could be read. `unread_queues`: queue -> why its
-    limits could not be read, while others could. `view` None: not read. `used`: queue -> its use,
-    if the queue system reports that. If `is_use_complete`, `used` replaces the sum of bound pods,
-    since the limits count only some of them."""
+    """The facts about queues that a run has read. Each queue system adds its own in a subclass,
+    which only its package reads. `unread` explains why no limits could be read, `unread_queues` why
+    those of some queues could not be. `view` is None if it was not read. `used` has the usage of
+    each queue, if the queue system reports that. If `is_use_complete`, `used` replaces the sum of
+    bound pods, because the limits count only some of them."""
 
     unread: Unreadable | None = None
     unread_queues: Mapping[str, Unreadable] = {}
@@ -111,7 +110,7 @@ class KubeEvent(Value):
 
 
 class PodOnNode(Value, frozen=True):
-    """An unfinished pod on a node."""
+    """An unfinished pod on a node, with the facts that decide whether dnm may evict it."""
 
     namespace: str
     name: str
@@ -128,10 +127,10 @@ class PodOnNode(Value, frozen=True):
 
 
 class Reading(Value):
-    """The way in which a run read pods and nodes. `way` is `list` (all) or `changes` (a watch).
-    `reason`: the code of the reason for a list (see `kube/watching.py`). `compared`: the result of
-    comparing a list with the stored objects, if it was done: `equal`, `different` or `unproved`.
-    `trouble`: a sentence for an administrator."""
+    """The way in which a run read pods and nodes: `way` is `list` (all) or `changes` (by a watch).
+    `reason` is the code of the reason why it listed them (`kube/watching.py`). `compared` is the
+    result of a comparison of that list with dnm's stored copy: `equal`, `different` or `unproved`;
+    it is empty without one. `trouble` is a sentence for an administrator."""
 
     way: str = "list"
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The configuration as values."""
+"""The configuration of dnm as typed values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NamespacePolicy(Value):
 
 
 class Config(Value):
-    """The entire configuration. A field with a default has the default of its key."""
+    """The entire configuration of dnm. Each default is that of the key in the ini file."""
 
     path: Path
     namespaces: Mapping[str, NamespacePolicy]
@@ -105,13 +105,13 @@ class Config(Value):
 
     @property
     def quota_system(self) -> str:
-        """Returns the only queue system with limits; empty if no namespace has limits."""
+        """Returns the only configured queue system with limits; empty if there is none."""
         return next(iter(self.queue_systems - {"none"}), "")
 
     @property
     def namespace_queues(self) -> frozenset[str]:
-        """Returns the monitored namespaces without a queue in YuniKorn. Their pods count, whatever
-        scheduler they name."""
+        """Returns the monitored namespaces without a YuniKorn queue. For these, dnm counts the pods
+        of every scheduler."""
         return frozenset(self.namespaces) - self.namespaces_with("yunikorn")
 
     def namespaces_with(self, system: str) -> frozenset[str]:
@@ -120,24 +120,24 @@ class Config(Value):
         return frozenset(name for name, policy in policies if policy.queue_system == system)
 
     def without_services(self) -> Config:
-        """Returns the configuration without the URL of YuniKorn's REST service."""
+        """Returns a copy of the configuration without the URL of YuniKorn's REST service."""
         changed: Config = msgspec.structs.replace(self, yunikorn_url="")
         return changed
 
     @property
     def queue_document(self) -> tuple[str, str]:
-        """Returns namespace and name of the ConfigMap with YuniKorn's queues."""
+        """Returns the namespace and name of the ConfigMap that configures YuniKorn's queues."""
         return self.yunikorn_cm_namespace, self.yunikorn_cm_name
 
     @property
     def account_namespace(self) -> str:
-        """Returns the namespace of dnm's ServiceAccount in etc/rbac.yaml, or in deploy/none."""
+        """Returns the namespace of dnm's ServiceAccount in the shipped manifests."""
         has_yunikorn = "yunikorn" in self.queue_systems
         return self.yunikorn_cm_namespace if has_yunikorn else LEASE_NAMESPACE
 
     @property
     def object_name(self) -> str:
-        """Returns the name of the instance's Lease and Secret, which is a valid DNS subdomain."""
+        """Returns the name of this instance's Lease and Secret, made a valid DNS subdomain."""
         if _PLAIN_NAME.fullmatch(self.instance_id):
             return f"dnm-{self.instance_id}"
         import hashlib  # two milliseconds that other names do not need
@@ -147,32 +147,32 @@ class Config(Value):
 
     @property
     def lock_path(self) -> Path:
-        """Returns the path of the lock, beside the registry: no two registries share a lock."""
+        """Returns the path of the lock file beside the registry: each registry has its own lock."""
         return self.converted_nodes_path.with_suffix(".lock")
 
     @property
     def began_path(self) -> Path:
-        """Returns a file with the start of the last run on this host as its modification time. The
-        lock has another time, since commands that change the registry take the lock too."""
+        """Returns the path of a file with the start of this host's last run as modification time.
+        The lock file has another time, since commands that change the registry lock it too."""
         return self.lock_path.with_suffix(".began")
 
     @property
     def ended_path(self) -> Path:
-        """Returns a file with the end of the last run on this host as its modification time."""
+        """Returns the path of a file with the end of this host's last run as modification time."""
         return self.lock_path.with_suffix(".ended")
 
     @property
     def trigger_path(self) -> Path:
-        """Returns the file that exists if a conversion has ended since the last run started."""
+        """Returns the path of a file that exists if a conversion ended after the last run began."""
         return self.converted_nodes_path.with_suffix(".wake")
 
     @property
     def store_path(self) -> Path:
-        """Returns the file with dnm's copy of the objects of the cluster, beside the registry."""
+        """Returns the path of the file with dnm's copy of the cluster's objects."""
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
-        """Returns the type whose prefix, followed by digits only, is this name, or None."""
+        """Returns the node type of a node, recognized by its prefix followed by digits, or None."""
         for node_type in self.node_types.values():
             prefix = node_type.name_prefix or node_type.name
             number = node.removeprefix(prefix)
@@ -181,12 +181,12 @@ class Config(Value):
         return None
 
     def floor_of(self, node_type: str) -> Floor | None:
-        """Returns the nodes (number or percentage) of a type that stay with Slurm, or None."""
+        """Returns the number or percentage of a type's nodes that must stay with Slurm, or None."""
         return self.type_floors.get(node_type) or self.batch_floor
 
     @property
     def has_shares(self) -> bool:
-        """Returns whether any cap is a percentage of the nodes of the batch side."""
+        """Returns whether any configured cap is a percentage of the nodes that Slurm has."""
         most = [namespace.max_nodes for namespace in self.namespaces.values()]
         most += [node_type.max_nodes for node_type in self.node_types.values()]
         return any(isinstance(item, Share) for item in (self.max_converted_nodes, *most))
@@ -198,11 +198,11 @@ class Config(Value):
 
     @property
     def has_aligned_pods(self) -> bool:
-        """Returns whether pods of any node type must fit on one NUMA node."""
+        """Returns whether the kubelets of any node type reject pods that exceed one NUMA node."""
         return any(node_type.kubelet is not None and node_type.kubelet.aligns_pods
                    for node_type in self.node_types.values())  # fmt: skip
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Returns the monitored queues, sorted, each once."""
+        """Returns the paths of the monitored namespaces' queues, sorted and without duplicates."""
         return tuple(sorted({policy.queue for policy in self.namespaces.values()}))

@@ -1,4 +1,4 @@
-"""The decision that a lent node must leave its queue, even if the queue still needs it."""
+"""The decision to return a lent node even if its queue still needs it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dnm.model.value import Moment, Value
 
 
 class Leaving:
-    """The reasons of the core to fence a serving node and to return it when it is empty, whatever
-    an administrator ordered before. A rule that is on adds its own reasons."""
+    """The core's reasons to cordon a lent node and return it when it is empty, even against an
+    earlier order of an administrator. A rule (option of the planner) has its own reasons."""
 
     EXCLUDED = "excluded"
     NOT_OPENED = "not-opened"
@@ -24,7 +24,7 @@ OVERRIDES_STAY = (Leaving.EXCLUDED, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.
 
 
 class Eviction(Value):
-    """The eviction, from `since` on, of the pods of a node that is faulty or returned manually."""
+    """The eviction of the pods of a faulty or manually returned node, which began at `since`."""
 
     since: Moment
     evicted: int = 0  # pods so far
@@ -32,7 +32,7 @@ class Eviction(Value):
 
 
 class Departure(Value):
-    """The reason to fence a serving node, and to return it when it is empty."""
+    """A reason to cordon a lent node, and to return it when it is empty."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1)]  # of `Leaving` or of a rule
     eviction: Eviction | None = None  # None: dnm does not evict its pods

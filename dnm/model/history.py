@@ -1,5 +1,5 @@
-"""The history: a line for each transition, the lines that the registry keeps until they are
-written, and the totals for metrics."""
+"""The history of what runs and commands did: its lines, the lines that the registry keeps until
+they are written to the file, and the totals for metrics."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ as many as are lent, none, or unknown. Else it is a smaller number, rounded up t
 
 
 class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
-    """A line of the history: a transition, or a command of an administrator. `number` counts the
-    lines of a registry, so that each line is unique. `before` and `after` are phases of a node,
-    verdicts of a queue or amounts of a limit. `numbers` are the figures behind the decision."""
+    """A line of the history file: a transition, or a command of an administrator. `number` counts
+    the lines of a registry, so that each line is unique. `before` and `after` are phases of a node,
+    decisions about a queue or amounts of a limit. `numbers` are the figures behind a decision."""
 
     schema: int
     number: int
@@ -46,7 +46,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
 
 def recorded_moment(text: object) -> datetime | None:
-    """Parses a time with a UTC offset from a line's `numbers`; returns None for other text."""
+    """Parses a time with a UTC offset from a history line's `numbers`. Returns None if invalid."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -55,8 +55,8 @@ def recorded_moment(text: object) -> datetime | None:
 
 
 class Decision(Value, omit_defaults=True):
-    """The numbers behind a queue's verdict. `headroom`: the unused quota up to the root. `wanted`,
-    `granted`: nodes by type that it needs, and that it gets. `pods`: names of some of its pods."""
+    """The figures behind the decision about a queue. `headroom` is the unused quota up to the root.
+    `wanted` and `granted` count by type the nodes it needs and gets. `pods` has some pod names."""
 
     pending_pods: int = 0
     pending: Mapping[str, int] = {}
@@ -71,10 +71,10 @@ class Decision(Value, omit_defaults=True):
 
 
 class PodKind(Value):
-    """Equal pods of a queue: how many are pending, bound, and new since the last run (None:
-    unknown). `gang`: the number of pods that start together (0: each starts alone). `came_at`: the
-    creation times of the new pods, in seconds since 1970. `sums`: the sums of the creation times of
-    pending and of bound pods; a change between lines shows which pods began or ended."""
+    """Equal pods of a queue: how many are pending, bound, and new since the last run (`came`, None
+    if unknown). `gang` is the number of pods that start together, or 0. `came_at` has the creation
+    times of the new pods, `sums` the sums of those of pending and of bound pods, in seconds since
+    1970. A change of `sums` between two lines shows which pods began or ended."""
 
     request: Mapping[str, int]  # without the number of pods
     pending: int
@@ -86,15 +86,15 @@ class PodKind(Value):
 
 
 class NodeRoom(Value):
-    """Equal permanent nodes. `free`: what pods outside monitored queues leave free on each."""
+    """A number of equal permanent nodes. `free` is what unmonitored pods leave free on each."""
 
     free: Mapping[str, int]
     count: int
 
 
 def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
-    """Returns how many of the pods that caused a request for nodes fit on one node of `size`, and
-    what each pod requests. The number is zero if the request's `numbers` are incomplete."""
+    """Returns how many of the pods for which nodes were requested fit on one node of `size`, and
+    what each pod requests. The number is zero if `numbers`, from the history, is incomplete."""
     pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
     request = {
         name: amount // pending
@@ -106,7 +106,7 @@ def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, M
 
 
 class Operation(Value):
-    """A command of an administrator: object, operator, host, and the given reason."""
+    """A command of an administrator: its name, object, operator, host, and the given reason."""
 
     verb: str
     object: str = ""
@@ -117,7 +117,7 @@ class Operation(Value):
 
 
 class RequestCause(Value):
-    """The reason and the time of a request for nodes, stored until these nodes have joined."""
+    """The reason and time of a request for nodes, kept for the history until they have joined."""
 
     since: Moment
     code: str = ""
@@ -125,14 +125,14 @@ class RequestCause(Value):
 
 
 class Lent(Value):
-    """The time since when a node is lent, and the time at which it was requested."""
+    """The time since when a node is lent, and the time at which the node was requested."""
 
     since: Moment
     asked_at: Moment | None = None
 
 
 class Durations(Value):
-    """A histogram of seconds with the upper bounds of `BOUNDS`."""
+    """A histogram of seconds for metrics. Its buckets have the upper bounds of `BOUNDS`."""
 
     counts: tuple[int, ...] = ()
     total: float = 0.0
@@ -144,9 +144,9 @@ BOUNDS = (60, 120, 300, 600, 900, 1800, 3600, 7200)
 
 
 class Totals(Value):
-    """Totals since the registry was created. Conversions and returns are by node type and result,
-    moves by type. `lent_seconds`: the lent time of returned and moved nodes, by queue and type. The
-    histograms are by type, those of `step_seconds` also by readiness check."""
+    """Totals for metrics since the registry was created. Conversions and returns are by node type
+    and result, moves by type. `lent_seconds` is the lent time of returned and moved nodes, by queue
+    and type. The histograms are by type, those of `step_seconds` also by readiness check."""
 
     conversions: dict[str, dict[str, int]] = {}
     reversions: dict[str, dict[str, int]] = {}
@@ -157,8 +157,8 @@ class Totals(Value):
 
 
 class LastingError(Value):
-    """An error that continues: when it began, when it was last reported, and whether several runs
-    met it."""
+    """An error that occurs in run after run: the times of its begin and its last report, and
+    whether more than one run had it."""
 
     since: Moment
     reported_at: Moment
@@ -168,8 +168,8 @@ class LastingError(Value):
 class Memory(Value):
     """The part of the history that the registry stores, in one write with the changes themselves.
 
-    `unwritten`: lines that may be missing in the history. `intended`: lines about limits; they
-    become true if the next run finds the new limits. `last_number`: the number of the last line."""
+    `unwritten` are lines that the history file may lack. `intended` are lines about limits, which
+    are valid if the next run finds the new limits. `last_number` is the number of the last line."""
 
     last_number: int = 0
     unwritten: tuple[HistoryLine, ...] = ()

@@ -26,7 +26,7 @@ def fold_hostlist(names: Iterable[str]) -> str:
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Returns the (first, last) pairs of the ranges of consecutive numbers."""
+    """Returns the (first, last) of each range of consecutive numbers in a sorted list."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

@@ -19,7 +19,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 @lru_cache  # thousands of jobs name the same thousands of nodes
 def expand_hostlist(text: str) -> tuple[str, ...]:
-    """Returns the names in the order of the text; none for Slurm's texts for "no nodes" (`(null)`).
+    """Returns the node names of a Slurm hostlist, in its order; none for the text `(null)`.
 
     Raises SlurmError for unbalanced brackets, ranges that run backwards or are not decimal, other
     characters, and too many names."""

@@ -1,5 +1,5 @@
-"""The required settings of the kubelets of a node type, as the site wrote them, and the facts of
-its machines. A key that is not set is None or empty and requires nothing.
+"""The settings that a site requires of the kubelets of a node type, and the memory of such a
+machine. A key that is not set is None or empty and requires nothing.
 
 Amounts stay text: the kubelet reads the same text, and some spellings of an amount stop it."""
 
@@ -19,7 +19,7 @@ class ReservedMemory(Value):
 
 
 class KubeletSettings(Value):
-    """The kubelet settings of a node type, named as in the configuration. All defaults are here."""
+    """The required kubelet settings of a node type, named as in the ini file, with all defaults."""
 
     memory_manager_policy: str | None = None  # None | Static
     kube_reserved_memory: str | None = None
@@ -38,7 +38,7 @@ class KubeletSettings(Value):
 
     @property
     def is_static(self) -> bool:
-        """Returns whether the memory manager is static: then the kubelet checks reserved memory."""
+        """Returns whether memory_manager_policy is Static: then kubelets check reserved memory."""
         return self.memory_manager_policy == "Static"
 
     @property
@@ -48,7 +48,7 @@ class KubeletSettings(Value):
 
     @property
     def memory(self) -> int | None:
-        """Returns all memory of a machine, in bytes, or None if numa_memory is not set."""
+        """Returns the memory of all NUMA nodes of a machine in bytes, or None if not configured."""
         return sum(self.numa_memory.values()) if self.numa_memory else None
 
     @property
@@ -62,8 +62,8 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class NumaRoom(Value):
-    """The capacity of each NUMA node for pods that the kubelet aligns. `by_pod`: it aligns all
-    containers of a pod together, otherwise each container alone."""
+    """The capacity of each NUMA node of a machine for pods that its kubelet aligns. `by_pod` is
+    True if all containers of a pod must fit on the same NUMA node, False if each needs only one."""
 
     zones: tuple[Amounts, ...]
     by_pod: bool = False

@@ -1,5 +1,5 @@
 """Kueue's ClusterQueues, Cohorts, flavors, LocalQueues and Workloads as values. Resources have
-dnm's names, but `ResourceGroup.covered` has the names and the order of the API."""
+dnm's names, except in `ResourceGroup.covered`, which has the API's names in the API's order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KUEUE_API = "kueue.x-k8s.io/v1beta2"
 
 
 def resource_of(api_name: str) -> str:
-    """Returns dnm's name of the resource that the API calls `api_name`."""
+    """Returns the name that dnm uses for a resource of the Kubernetes API."""
     return next(iter(kube_resources({api_name: "0"})))
 
 
 def quantity_of(api_name: str, amount: int) -> str:
-    """Returns an amount as a quantity of Kubernetes, in the largest exact unit."""
+    """Returns an amount of a resource as a Kubernetes quantity, in the largest exact unit."""
     return format_amount(resource_of(api_name), amount)
 
 
@@ -54,18 +54,18 @@ class ResourceGroup(Value):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Returns the covered resources under dnm's names."""
+        """Returns the resources that the group covers, under dnm's names."""
         return tuple(map(resource_of, self.covered))
 
     def quota_of(self, flavor: str) -> FlavorQuota | None:
-        """Returns the quota of a flavor, or None if the group does not list it."""
+        """Returns the group's quota of a flavor, or None if the group does not list this flavor."""
         return next((quota for quota in self.flavors if quota.name == flavor), None)
 
 
 class ClusterQueue(Value):
-    """A ClusterQueue. `inactive`: Kueue's reason why it admits nothing. `reclaims`: it takes quota
-    back from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets its quotas.
-    `has_namespaces`: it has a namespaceSelector; otherwise it admits no Workload."""
+    """A ClusterQueue of Kueue. `inactive` is Kueue's reason for admitting nothing. `reclaims`: it
+    takes quota back from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets
+    its quotas. `has_namespaces`: it has a namespaceSelector; without one it admits no Workload."""
 
     name: str
     cohort: str = ""
@@ -78,23 +78,23 @@ class ClusterQueue(Value):
 
     @property
     def own_cohort(self) -> str:
-        """Returns the name of the Cohort that dnm writes for this ClusterQueue."""
+        """Returns the name of the Cohort through which dnm gives this ClusterQueue more quota."""
         return COHORT_PREFIX + self.name
 
     @property
     def group(self) -> ResourceGroup | None:
-        """Returns the resource group with the flavor of lent nodes, or None."""
+        """Returns the resource group that contains the flavor of lent nodes, or None."""
         return next((group for group in self.groups if group.quota_of(FLAVOR)), None)
 
     @property
     def own_quota(self) -> FlavorQuota:
-        """Returns the quota of lent nodes in the ClusterQueue itself, which is usually 0."""
+        """Returns the quota of lent nodes that the ClusterQueue itself sets, usually 0."""
         return (self.group and self.group.quota_of(FLAVOR)) or FlavorQuota(name=FLAVOR)
 
 
 class Cohort(Value):
-    """A Cohort, made by dnm or by another client. `ledger`: the text of dnm's annotation. `writer`:
-    the field manager that set its quotas, unless that is dnm."""
+    """A Cohort, made by dnm or by another client. `ledger` is the text of dnm's annotation.
+    `writer` is the field manager that set its quotas, or empty if that is dnm."""
 
     name: str
     version: str = ""
@@ -105,7 +105,7 @@ class Cohort(Value):
 
     @property
     def quota(self) -> FlavorQuota:
-        """Returns the Cohort's quota of lent nodes."""
+        """Returns the Cohort's quota of the ResourceFlavor of lent nodes."""
         quotas = (group.quota_of(FLAVOR) for group in self.groups)
         return next((quota for quota in quotas if quota), FlavorQuota(name=FLAVOR))
 
@@ -118,8 +118,8 @@ class LocalQueue(Value):
 
 
 class PodSet(Value):
-    """Equal pods of a Workload. `least`: the smallest number that Kueue may admit; it is less than
-    `count` only if the Workload allows partial admission."""
+    """Equal pods of a Workload. `least` is the smallest number that Kueue may admit. It is less
+    than `count` only if the Workload allows partial admission."""
 
     name: str
     count: int
@@ -128,7 +128,7 @@ class PodSet(Value):
 
 
 class KueueWorkload(Value):
-    """A Workload that waits for quota. `message`: the reason that Kueue reports, for people."""
+    """A Workload of Kueue that waits for quota. `message` is Kueue's reason, for people."""
 
     namespace: str
     name: str

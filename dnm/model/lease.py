@@ -1,4 +1,4 @@
-"""The Lease of an instance, and the values that identify the dnm on this host."""
+"""The Lease by which only one dnm acts for an instance, and the values that identify this dnm."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dnm.model.value import Moment, Value
 
 
 class ActingElsewhere(Value):
-    """Another registry with runs that act for the same instance. `at`: its last action, by the API
-    server's clock."""
+    """A dnm with another registry that acts for the same instance. `at` is the time of its last
+    action, by the API server's clock."""
 
     holder: str
     at: Moment
 
 
 class Place(Value):
-    """The identity of the dnm on this host. `home`: the host and the path of the registry; empty if
-    they may not be unique. `boot`: the id of the host's boot. `up_for`: the time since the boot."""
+    """The identity of the dnm on this host. `home` is its host and registry path, or empty if these
+    may not be unique. `boot` is the id of the host's boot, and `up_for` the time since then."""
 
     holder: str = ""
     home: str = ""
@@ -35,12 +35,12 @@ HIGHEST = 2**31 - 1
 
 
 class Lease(Value):
-    """The Lease of an instance. `version` is its resourceVersion, empty if it does not exist.
-    `holder` has the host and the registry of the active run, if there is one, for people. Only the
-    active run knows `run`. `home` and `boot` are as in `Place`. Every run that takes the Lease
-    increases `number` (leaseTransitions). `seconds` is the validity after a renewal, for people.
-    `registry` is the unique name of the acting registry, `last` its last holder, for people. `kept`
-    is the part of the registry that survives a loss (`dnm/plan/lost_registry.py`)."""
+    """The Lease object of an instance, held by the acting run. `version` is its resourceVersion, or
+    empty without a Lease. `holder` shows people the host and registry of the active run; only that
+    run knows `run`. `home` and `boot` are as in `Place`. Every run that takes the Lease increases
+    `number` (leaseTransitions). `seconds` is the validity after a renewal, for people. `registry`
+    is the unique name of the acting registry, `last` its last holder, for people. `kept` is the
+    part of the registry that survives a loss (`dnm/plan/lost_registry.py`)."""
 
     version: str = ""
     holder: str = ""
@@ -59,8 +59,8 @@ class Lease(Value):
 
     @property
     def stamp(self) -> str:
-        """Returns a short text that changes with each renewal and with nothing else. It does not
-        contain `version`, which other clients change too, e.g. with a label."""
+        """Returns a short text that changes only when a run takes or renews the Lease. `version`
+        would not do, since other clients change it too, e.g. with a label."""
         import hashlib  # it takes two milliseconds, which `dnm status` would notice
 
         text = f"{self.number} {self.run} {self.renewed}"

@@ -1,4 +1,4 @@
-"""Entries of the registry: lent, requested and claimed nodes, and ended calls of the converter."""
+"""The registry's entries of lent, requested and claimed nodes, and results of converter calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 3  # to return a node; then dnm asks an administrator
 
 
 class Phase(Enum):
-    """The phases of a lent node, which the registry stores."""
+    """The phases of a lent node from joining to returning, as the registry stores them."""
 
     JOINING = "joining"
     SERVING = "serving"
@@ -34,7 +34,7 @@ _PHASES = {state: Phase(state.__struct_config__.tag) for state in get_args(LentS
 
 
 class LentNode(Value):
-    """The registry's entry of a node that dnm has lent."""
+    """A node that dnm has lent to Kubernetes, as the registry records it."""
 
     node_type: str
     namespace: str
@@ -59,7 +59,7 @@ class LentNode(Value):
 
     @property
     def phase(self) -> Phase:
-        """Returns the phase to which the entry's state belongs."""
+        """Returns the node's phase, which the type of its state determines."""
         return _PHASES[type(self.state)]
 
     @property
@@ -69,7 +69,7 @@ class LentNode(Value):
 
     @property
     def error(self) -> str:
-        """Returns the error in the entry's state, or an empty text."""
+        """Returns the error that the node's state records, or an empty text."""
         return "" if isinstance(self.state, Moving) else self.state.error
 
     @property
@@ -85,33 +85,33 @@ class LentNode(Value):
 
     @property
     def eviction(self) -> Eviction | None:
-        """Returns the eviction of the node's pods; None: dnm does not evict them."""
+        """Returns the eviction of the node's pods, or None if dnm does not evict them."""
         return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
-        """Returns the entry with a new reason to return the node; its eviction stays the same."""
+        """Returns a copy with a new reason to return the node; an eviction of its pods stays."""
         departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 
     @property
     def returning(self) -> Returning:
-        """Returns the state of a node that the caller knows to be in phase returning."""
+        """Returns the node's state as `Returning`; the caller knows that it is in that phase."""
         assert isinstance(self.state, Returning)
         return self.state
 
     def with_state(self, **changes: object) -> LentNode:
-        """Returns the entry with these fields of its state replaced."""
+        """Returns a copy of the entry in which these fields of its state are replaced."""
         replace = msgspec.structs.replace
         return replace(self, state=replace(self.state, **changes))
 
     def is_kept_at(self, now: datetime) -> bool:
-        """Returns whether an administrator's order or extension keeps the node at this time."""
+        """Returns whether an administrator's `dnm lend` or `dnm extend` keeps the node at `now`."""
         is_in_time = self.stays_until is not None and now < self.stays_until
         return is_in_time and self.leaves not in OVERRIDES_STAY
 
     @property
     def failed_attempts(self) -> str:
-        """Returns, as text, how many attempts to return the node failed, and the last error."""
+        """Returns a text: how many attempts to return the node failed, and the last error."""
         if not isinstance(call := self.state, Returning):
             return ""
         failed = call.attempts - (call.converter is not None or call.is_handed_over)
@@ -122,7 +122,7 @@ class LentNode(Value):
 
     @property
     def account(self) -> str:
-        """Returns the account that pays for the node, or an empty text."""
+        """Returns the Slurm account that pays for the node, or an empty text."""
         return self.charge.account if self.charge else ""
 
     @property
@@ -132,7 +132,7 @@ class LentNode(Value):
 
     @property
     def took(self) -> dict[str, int]:
-        """Returns step -> seconds until the node served; empty without readiness checks."""
+        """Returns how many seconds each step took until the node served; empty without checks."""
         return self.opening.took(self.asked_at or self.since) if self.opening else {}
 
     @property
@@ -143,7 +143,7 @@ class LentNode(Value):
 
     @property
     def mark(self) -> Mark:
-        """Returns the mark that the Node of this entry must have."""
+        """Returns dnm's annotations that the node's Node object must have."""
         return Mark(
             instance=self.owner,
             node_type=self.node_type,
@@ -153,15 +153,15 @@ class LentNode(Value):
 
 
 class RequestEnd(Value, rename={"is_abandoned": "is_given_up"}):
-    """The end of the converter that a request for nodes started."""
+    """The result of the converter call that a request for nodes started."""
 
     error: str = ""
     is_abandoned: bool = False  # it failed without a node; late nodes are adopted
 
 
 class ConversionRequest(Value, rename=_STORED):
-    """A request for nodes (phase `requested`). The registry has it from before the converter starts
-    until all its nodes are named or the deadline has passed."""
+    """A request to lend nodes, in phase `requested`. The registry contains it from before the
+    converter starts until the names of all its nodes are known or its deadline has passed."""
 
     id: str
     node_type: str
@@ -184,7 +184,7 @@ class ConversionRequest(Value, rename=_STORED):
 
     @property
     def error(self) -> str:
-        """Returns the error of the request's converter; empty without one."""
+        """Returns the error of the converter that the request started, or an empty text."""
         return self.end.error if self.end else ""
 
     @property
@@ -194,8 +194,8 @@ class ConversionRequest(Value, rename=_STORED):
 
 
 class ClaimedNode(Value):
-    """A node that a converter has claimed for this instance, but neither lent nor part of a
-    request: the converter has died, or dnm did not start it. The caps count such nodes."""
+    """A node that a converter has reserved in Slurm for this instance, but that is neither lent nor
+    requested: the converter died, or dnm did not start it. Caps count such nodes."""
 
     node_type: str
     namespace: str
@@ -205,7 +205,7 @@ class ClaimedNode(Value):
 
 
 class Ended(Value):
-    """The result of a call of the converter, as far as dnm knows it."""
+    """The result of a call of the converter, as far as dnm could observe it."""
 
     exit_code: int | None = None  # None: it runs, or nobody recorded how it ended; -9, 137: killed
     names: tuple[str, ...] = ()  # nodes that it printed on stdout, one a line
@@ -217,7 +217,7 @@ class Ended(Value):
 
     @property
     def error(self) -> str:
-        """Returns the error of the call; empty after a success, or if nothing is recorded."""
+        """Returns the error of the converter call; empty after a success or without a record."""
         if self.not_started:
             return self.not_started
         last = f": {self._reason}" if self.failures or self.last_lines else ""
@@ -229,8 +229,8 @@ class Ended(Value):
 
     @property
     def _reason(self) -> str:
-        """Returns the lines with errors of nodes. If there are none, returns the last line of the
-        output, often a summary. Lines are cut, since history, mail and pages contain them."""
+        """Returns the output lines with errors of nodes or, if there are none, the last line, often
+        a summary. Lines are cut, since the history, mail and pages contain them."""
         if not self.failures:
             return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS

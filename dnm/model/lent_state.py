@@ -1,4 +1,4 @@
-"""The states of a lent node: for each phase a value with the facts that only this phase has."""
+"""The states of a lent node: one class for each phase, with the facts that only this phase has."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dnm.model.value import Moment, Value
 
 
 class ConverterProcess(Value):
-    """A started converter. Its start time distinguishes it from a later process with the same id,
-    and `boot` from a process after a restart of the host."""
+    """A process of the converter that dnm has started. Its start time distinguishes it from a later
+    process with the same id, and `boot` from a process after a restart of the host."""
 
     pid: int
     start_ticks: int
@@ -20,7 +20,7 @@ class ConverterProcess(Value):
 
 
 class Joining(Value, tag_field="phase", tag="joining"):
-    """The state until the node serves its queue."""
+    """The state of a lent node from its appearance until it serves its queue."""
 
     since: Moment
     converter: ConverterProcess | None = None  # that lends it; None: none that dnm started
@@ -28,14 +28,14 @@ class Joining(Value, tag_field="phase", tag="joining"):
 
 
 class MovePause(Value):
-    """The pause of a node after its moves were stopped: the next move may begin at `until`."""
+    """A pause in the moves of a node to other queues, until `until`, after some were stopped."""
 
     attempts: int
     until: Moment
 
 
 class Serving(Value, tag_field="phase", tag="serving"):
-    """The state in which the queue's limit includes the node."""
+    """The state of a lent node while the limit of its queue includes it."""
 
     since: Moment
     error: str = ""  # of its kubelet's settings, or of a move
@@ -43,14 +43,14 @@ class Serving(Value, tag_field="phase", tag="serving"):
 
 
 class Releasing(Value, tag_field="phase", tag="releasing"):
-    """The state of a fenced node, which is not in the queue's limit and can still serve again."""
+    """The state of a cordoned node outside its queue's limit, which can still serve again."""
 
     since: Moment
     error: str = ""  # the readiness check that did not pass
 
 
 class Returning(Value, tag_field="phase", tag="returning"):
-    """The state after a run has decided to call the converter to return the node."""
+    """The state of a lent node from the decision to return it, before the converter is called."""
 
     since: Moment
     attempts: int = 0  # calls of the converter that did not complete the return
@@ -61,8 +61,8 @@ class Returning(Value, tag_field="phase", tag="returning"):
 
 
 class Moving(Value, tag_field="phase", tag="moving"):
-    """The state during a move to the queue of the namespace `to`, or back if the move was
-    cancelled. The entry keeps the old namespace until the node serves the new one."""
+    """The state of a lent node that moves to the queue of the namespace `to`, or back if the move
+    was cancelled. The node's entry keeps the old namespace until the node serves the new one."""
 
     since: Moment
     to: str
@@ -71,7 +71,7 @@ class Moving(Value, tag_field="phase", tag="moving"):
 
 
 class Failed(Value, tag_field="phase", tag="failed"):
-    """The state of a node that waits for an administrator."""
+    """The state of a lent node that waits for an administrator to fix it."""
 
     since: Moment
     error: Annotated[str, msgspec.Meta(min_length=1)]  # with the next step

@@ -1,4 +1,4 @@
-"""Nodes of Kubernetes, reduced to the fields that decisions need."""
+"""Kubernetes Nodes, reduced to the fields that dnm's decisions need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnm.model.value import Resources, Value
 
 
 class Mark(Value):
-    """dnm's annotations on a Node: its instance and the namespace that it serves."""
+    """dnm's annotations on a Node: the dnm instance that lent it, its type, and where it serves."""
 
     instance: str
     node_type: str
@@ -25,10 +25,10 @@ BATCH_TAINT = "dynamic-node-manager/batch"
 
 
 class Node(Value):
-    """A Kubernetes Node. `allocatable` has Kubernetes' names and includes `pods`.
+    """A Kubernetes Node. `allocatable` uses the API's resource names and includes `pods`.
 
-    `unreadable` names the field that could not be read. Such a Node exists without other facts: it
-    has no free capacity, and dnm neither adopts nor returns it."""
+    `unreadable` names a field that could not be parsed. Such a Node has no other facts: dnm assumes
+    no free capacity, and neither adopts nor returns it."""
 
     name: str
     allocatable: Resources
@@ -47,9 +47,9 @@ class Node(Value):
 
     @property
     def is_with_batch(self) -> bool:
-        """Returns whether Slurm has the machine, so that it takes no pods. With slurm-bridge,
-        machines are always Nodes, and a label shows those in Slurm. On a lent Node this label has
-        no meaning."""
+        """Returns whether Slurm has the machine, so that the Node must get no pods. With
+        slurm-bridge, a machine is always a Node, and a label shows that Slurm has it. On a lent
+        Node, this label has no meaning."""
         is_bridged = EXTERNAL_NODE in self.labels or BRIDGE_NODE in self.labels
         return (self.mark is None and is_bridged) or any(
             taint.key == BATCH_TAINT and taint.effect == "NoSchedule" for taint in self.taints
@@ -57,37 +57,37 @@ class Node(Value):
 
     @property
     def is_managed(self) -> bool:
-        """Returns whether the Node has the taint that slurm-bridge sets."""
+        """Returns whether the Node has the taint by which slurm-bridge manages it."""
         return any(taint.key == MANAGED_TAINT for taint in self.taints)
 
     @property
     def evicting_taint(self) -> Taint | None:
-        """Returns a taint of Slinky that makes Kubernetes evict the Node's pods, or None."""
+        """Returns the taint of Slinky that makes Kubernetes evict pods from the Node, or None."""
         for taint in self.taints:
             if taint.key in (MANAGED_TAINT, WORKER_TAINT) and taint.effect == "NoExecute":
                 return taint
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Returns whether the mark names this instance. A kubelet could have written it, too."""
+        """Returns whether dnm's annotations name this instance. A kubelet could have set them."""
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:
-        """Returns whether the Node is without the mark of another instance of dnm."""
+        """Returns whether the Node has no annotations of dnm, or those of `instance`."""
         return self.mark is None or self.mark.instance in ("", instance)
 
     @property
     def carries_fence(self) -> bool:
-        """Returns whether the mark records dnm's cordon, even if the Node is uncordoned now."""
+        """Returns whether dnm's annotations record its cordon, even if it was removed since."""
         return self.mark is not None and self.mark.fenced
 
     @property
     def is_fenced(self) -> bool:
-        """Returns whether the Node is cordoned by dnm."""
+        """Returns whether the Node is cordoned now and dnm has cordoned it."""
         return self.is_cordoned and self.carries_fence
 
     @property
     def is_cordoned_by_another(self) -> bool:
-        """Returns whether the Node is cordoned without dnm's mark: by an administrator, who also
-        uncordons it."""
+        """Returns whether an administrator, not dnm, has cordoned the Node. dnm does not uncordon
+        such a Node."""
         return self.is_cordoned and not self.carries_fence

@@ -1,4 +1,4 @@
-"""Node types of the configuration."""
+"""Node types: the classes of equal machines in the configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMESPACE = "{namespace}"
 
 
 def fill_namespace(text: str, namespace: str) -> str:
-    """Returns a label or taint of a node type with `{namespace}` replaced by the namespace."""
+    """Returns a configured label or taint with its placeholder `{namespace}` replaced."""
     return text.replace(NAMESPACE, namespace)
 
 
@@ -24,7 +24,7 @@ class Taint(Value):
 
 
 class NodeType(Value):
-    """A class of equal machines. `{namespace}` in labels and taints means the served namespace."""
+    """A class of equal machines. `{namespace}` in labels or taints means the served namespace."""
 
     name: str
     size: Resources  # expected; used until a node has joined
@@ -36,14 +36,14 @@ class NodeType(Value):
     kubelet: KubeletSettings | None = None  # None: its section has no key about kubelets
 
     def labels_for(self, namespace: str) -> dict[str, str]:
-        """Returns the labels of a node that is lent to the namespace."""
+        """Returns the labels that a node of this type gets when it is lent to the namespace."""
         return {
             fill_namespace(key, namespace): fill_namespace(value, namespace)
             for key, value in self.labels.items()
         }
 
     def taints_for(self, namespace: str) -> tuple[Taint, ...]:
-        """Returns the taints of a node that is lent to the namespace."""
+        """Returns the taints that a node of this type gets when it is lent to the namespace."""
         return tuple(
             Taint(
                 key=fill_namespace(taint.key, namespace),

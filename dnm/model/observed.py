@@ -1,4 +1,4 @@
-"""Observations over many runs, of node types, queues, pods and reservations."""
+"""Facts that dnm collects over many runs about node types, queues, pods and reservations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnm.model.value import Moment, Value
 
 
 class Backoff(Value):
-    """The back-off after failed conversions of a node type."""
+    """The delay before dnm lends nodes of a type again, after conversions of that type failed."""
 
     failures: int
     until: Moment
@@ -21,7 +21,7 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """The circuit breaker of a queue. `unused`: how many nodes in a row stayed unused."""
+    """The circuit breaker that stops lending to a queue after `unused` unused nodes in a row."""
 
     # Below zero after `dnm reset`, which forgives so many. The registry has another name for it.
     unused: int = msgspec.field(default=0, name="strikes")
@@ -31,32 +31,32 @@ class Breaker(Value):
 
 
 class StalledPods(Value):
-    """Equal pods that stayed pending beside an idle node with enough free capacity and quota. They
-    wait for another cause and do not count as demand while exactly these pods are pending."""
+    """Equal pods that stayed pending although an idle node and the quota have capacity for them, so
+    they wait for something else. They do not count as demand while exactly these are pending."""
 
     count: int
     until: str  # creation time of the youngest, RFC 3339 as the API prints it
 
 
 class LentAgain(Value):
-    """Measurements of how soon a queue needs idle nodes again. `pauses`: the seconds for which
-    nodes were idle before they were needed again. `gone`: returned nodes that the queue may soon
-    need again, each as the time since which it was idle."""
+    """Measurements of how soon a queue needs idle nodes again, which decide how long they are kept.
+    `pauses`: for how many seconds nodes were idle before they were needed again. `gone`: since when
+    nodes were idle that were returned, but that the queue may soon need again."""
 
     pauses: tuple[int, ...] = ()
     gone: tuple[Moment, ...] = ()
 
 
 class LendTimes(Value):
-    """The durations of conversions of a node type in seconds, the latest last: `lends` from the
-    request until the node serves, `returns` from the converter's call until Slurm has it again."""
+    """The durations of the last conversions of a node type in seconds, latest last. `lends` are
+    measured from the request until the node serves, `returns` until Slurm has the node again."""
 
     lends: tuple[int, ...] = ()
     returns: tuple[int, ...] = ()
 
 
 class ReservationAttempt(Value):
-    """The last try to reserve `wanted` nodes for an occurrence. `missing` were not reserved."""
+    """The last attempt to reserve `wanted` nodes in Slurm for an event; `missing` were not."""
 
     at: Moment
     missing: int
@@ -64,16 +64,16 @@ class ReservationAttempt(Value):
 
 
 class SpentHours(Value):
-    """The time that returned nodes have used of a namespace's budget of node-hours in the week that
-    begins at `week`."""
+    """The part of a namespace's weekly budget of node-hours that already returned nodes have used.
+    `week` is the begin of the week."""
 
     week: Moment
     seconds: float
 
 
 class LowUse(Value):
-    """A queue with pods that use less than a tenth of its lent nodes: since when, the highest
-    percentage, the number of nodes, and whether dnm reports it."""
+    """A queue with pods that use under a tenth of its lent nodes: since when, the highest
+    percentage, the number of nodes, and whether dnm reports it already."""
 
     since: Moment
     percent: int
@@ -82,7 +82,7 @@ class LowUse(Value):
 
 
 class DocumentResets(Value):
-    """The record of how often another client took the lent nodes out of the document's limits."""
+    """A count of how often another client has removed dnm's additions from the queues' limits."""
 
     manager: str
     count: int
@@ -91,21 +91,21 @@ class DocumentResets(Value):
 
     @property
     def is_news(self) -> bool:
-        """Returns whether the log reports the last reset: the 3rd, 10th, 100th, 1,000th ..."""
+        """Returns whether the log reports the latest reset: the 3rd, 10th, 100th, 1,000th ..."""
         return self.count == _RESETS_IN_A_ROW or (
             self.count > _RESETS_IN_A_ROW and str(self.count).rstrip("0") == "1"
         )
 
     @property
     def sentence(self) -> str:
-        """Returns a sentence that reports the resets, with the next step."""
+        """Returns a sentence that reports the resets by another client, with the next step."""
         return (
             f"the limits were reset by {self.manager} {self.count} times since "
             f"{self.since:%Y-%m-%d %H:%M} UTC; exclude them from the manifest (docs/kubernetes.md)"
         )
 
     def is_repeated(self, now: datetime) -> bool:
-        """Returns whether 3 or more resets came, each within an hour of the one before."""
+        """Returns whether 3 or more resets occurred, each within an hour of the previous one."""
         return self.count >= _RESETS_IN_A_ROW and now - self.last <= _RESET_PAUSE
 
 
@@ -114,7 +114,7 @@ _RESET_PAUSE = timedelta(hours=1)  # a longer pause begins a new row
 
 
 def count_reset(last: DocumentResets | None, manager: str, now: datetime) -> DocumentResets:
-    """Returns the record with one more reset; after an hour without one, a new record."""
+    """Returns the count after one more reset. It starts again after an hour without a reset."""
     if last is None or now - last.last > _RESET_PAUSE:
         return DocumentResets(manager=manager, count=1, since=now, last=now)
     more: DocumentResets = replace(last, manager=manager, count=last.count + 1, last=now)

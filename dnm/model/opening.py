@@ -1,4 +1,4 @@
-"""The readiness checks of a node type, and the progress of a node through them."""
+"""The readiness checks that a joining node must pass before pods start on it, and its progress."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ USUAL_WAIT = timedelta(minutes=15)
 
 
 class Check(Value):
-    """A readiness check. `kind`: daemonsets, daemonset, condition, taint, images, image or probe.
-    `name`: the object that it checks. `status`: the required status of a condition."""
+    """A readiness check. `kind` is daemonsets, daemonset, condition, taint, images, image or probe.
+    `name` is the name of the checked object, `status` the required status of a condition."""
 
     kind: str
     name: str = ""
@@ -23,15 +23,15 @@ class Check(Value):
 
     @property
     def text(self) -> str:
-        """Returns the check as an administrator writes it, without its time."""
+        """Returns the check as it is written in the ini file, without its time limit."""
         status = f"={self.status}" if self.status else ""
         return f"{self.kind} {self.name}{status}".rstrip()
 
 
 class Opening(Value):
-    """The progress of a joining node. `held`: the time of the first run in which each check passed,
-    the Node existed (`node`) and was ready with its resources (`ready`). `pods`: the pods that dnm
-    started on it, as `namespace/name`. `refused`: why dnm may not start one of them."""
+    """The progress of a joining node through its checks. `held` has the time of the first run in
+    which each check passed, the Node existed (`node`), and it was ready (`ready`). `pods` are those
+    that dnm started, as `namespace/name`. `refused` explains why dnm may not start some."""
 
     held: dict[str, Moment] = {}
     is_open: bool = False
@@ -42,7 +42,7 @@ class Opening(Value):
     of_pods: bool = False  # it was returned for an image that pods of its queue name
 
     def took(self, asked: datetime) -> dict[str, int]:
-        """Returns step -> seconds: the Node's boot, then its joining, then each check."""
+        """Returns the seconds that the Node's boot, its joining and each readiness check took."""
         held, spans = dict(self.held), {}
         there, ready = held.pop("node", None), held.pop("ready", None)
         if there is not None:
@@ -55,8 +55,8 @@ class Opening(Value):
 
 
 class PodOrder(Value):
-    """A pod that dnm starts on a node: one that pulls `images`, or a copy of the PodTemplate
-    `template` of its namespace."""
+    """A pod that dnm is to start on a joining node for a check: one that pulls `images`, or a copy
+    of the PodTemplate `template` of its namespace."""
 
     namespace: str
     name: str
@@ -66,7 +66,7 @@ class PodOrder(Value):
 
 
 def full_name(image: str) -> str:
-    """Returns an image's name as a Node lists it: docker.io/library/busybox:latest."""
+    """Returns an image name in the form that a Node lists: docker.io/library/busybox:latest."""
     host, slash, rest = image.partition("/")
     if not slash:
         host, rest = "docker.io", f"library/{image}"

@@ -1,4 +1,4 @@
-"""Commands of administrators with a duration: pauses, holds, orders."""
+"""Orders of administrators that may last for a time: pauses, holds, exclusions, and `dnm lend`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dnm.model.value import Moment, Value
 
 
 class Way(Enum):
-    """A direction in which nodes move."""
+    """A direction of node moves: lending to Kubernetes, or returning to Slurm."""
 
     LENDING = "lending"
     RETURNING = "returning"
@@ -25,19 +25,19 @@ class Pause(Value):
     earlier: Pause | None = None  # a pause before the loss, which `resume` restores
 
     def stops(self, half: Way | None, now: datetime) -> bool:
-        """Returns whether the pause applies now to the direction `half`; None: to any direction."""
+        """Returns whether the pause stops the direction `half` (None: any direction) at `now`."""
         is_meant = half is None or self.half in (None, half)
         return is_meant and (self.until is None or now < self.until)
 
     @property
     def detail(self) -> str:
-        """Returns the reason of the pause. If only one direction is paused, that comes first."""
+        """Returns the reason of the pause, preceded by the direction if only one is paused."""
         alone = f"{self.half.value} alone" if self.half else ""
         return ": ".join(filter(None, (alone, self.reason)))
 
 
 class Keeping(Value):
-    """A hold or an exclusion of a node by an administrator."""
+    """An administrator's `dnm hold` or `dnm exclude` for one node: times, reason and operator."""
 
     since: Moment
     until: Moment | None = None
@@ -49,9 +49,9 @@ class Keeping(Value):
 
 
 class LendOrder(Value):
-    """A request of an administrator: nodes of a type for a namespace, for a time.
+    """An administrator's `dnm lend`: a number of nodes of a type for a namespace until a time.
 
-    `nodes`: only these may be lent (empty: any). `waiting_reason`: why nodes are missing."""
+    If `nodes` is not empty, only these may be lent. `waiting_reason`: why some are missing."""
 
     id: str
     node_type: str

@@ -1,4 +1,4 @@
-"""An API permission of dnm."""
+"""A permission that dnm needs in the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dnm.model.value import Value
 
 
 class Permission(Value, frozen=True):
-    """A permission that runs use. `is_needed` is False if a run without it has only fewer facts."""
+    """A permission in Kubernetes. `is_needed` is False if runs without it only lack some facts."""
 
     verb: str
     resource: str  # with its subresource: pods/eviction

@@ -27,7 +27,7 @@ from dnm.model.verdict import NodeVerdict, QueueVerdict
 
 
 class Snapshot(Value):
-    """All facts that a run reads, each once. `taken_at` is the time of the run."""
+    """All facts that a run has read, each of them once. `taken_at` is the time of the run."""
 
     taken_at: datetime
     pods: PodList | Unreadable
@@ -56,8 +56,8 @@ class Snapshot(Value):
 
 
 class WaitingPods(Value):
-    """Equal pods that wait in vain: dnm will not lend a node for them, for the reason in
-    `sentence`. `name` and `uid` are of one pod. `is_new`: no Event reports it yet."""
+    """Equal pods for which dnm will not lend a node; `sentence` has the reason. `name` and `uid`
+    are those of one of the pods. `is_new` means that no Kubernetes Event reports the reason yet."""
 
     kind: str  # the group's fingerprint
     queue: str
@@ -70,33 +70,33 @@ class WaitingPods(Value):
 
 
 class MarkNode(Value, tag=True):
-    """The action that writes dnm's annotations on the Node of a serving node."""
+    """The action that writes dnm's annotations on the Node of a lent node that serves its queue."""
 
     node: str
     mark: Mark
 
 
 class Fence(Value, tag=True):
-    """The action that cordons a Node with dnm's mark, after the limit of its queue was reduced."""
+    """The action that cordons a Node in dnm's name, after the limit of its queue was reduced."""
 
     node: str
 
 
 class Unfence(Value, tag=True):
-    """The action that removes dnm's cordon from a Node."""
+    """The action that uncordons a Node that dnm has cordoned."""
 
     node: str
 
 
 class EvictPods(Value, tag=True):
-    """The action that evicts the pods of a fenced node, on an administrator's command."""
+    """The action that evicts the pods of a cordoned node, on an administrator's command."""
 
     node: str
 
 
 class RelabelNode(Value, tag=True):
-    """The action that gives a fenced Node the labels, taints and mark of another namespace, in one
-    change after a last check. A label of None is removed. `is_back`: it undoes such a change."""
+    """The action that moves a cordoned Node to another namespace: it changes labels, taints and
+    annotations at once, after a last check. A label of None is removed. `is_back` undoes a move."""
 
     node: str
     mark: Mark
@@ -107,53 +107,53 @@ class RelabelNode(Value, tag=True):
 
 
 class SetQueueLimits(Value, tag=True):
-    """The action that sets each limit to its baseline plus the serving nodes. `edit` changes the
-    document that was read. If that has changed, dnm must compute a new edit from `wants`."""
+    """The action that sets each queue's limit to its baseline plus its serving nodes. `edit`
+    changes the document as it was read. If it has changed, dnm computes a new edit from `wants`."""
 
     wants: QueueWants
     edit: QueueEdit
 
 
 class StartConversion(Value, tag=True):
-    """The action that starts the converter for a request that the registry has recorded."""
+    """The action that starts the converter for a request for nodes that the registry contains."""
 
     request: ConversionRequest
 
 
 class ReturnNode(Value, tag=True):
-    """The action that starts the converter to return the node, after a last check."""
+    """The action that starts the converter to return a node to Slurm, after a last check."""
 
     node: str
 
 
 class HoldClosed(Value, tag=True):
-    """The action that sets dnm's taint on a joining Node (`is_closed`), or else removes it."""
+    """The action that sets (`is_closed`) or removes the taint that keeps pods off a new Node."""
 
     node: str
     is_closed: bool
 
 
 class StartPod(Value, tag=True):
-    """The action that starts a pod of dnm on a joining node, for a readiness check."""
+    """The action that starts a pod of dnm on a joining node, to perform a readiness check."""
 
     node: str
     pod: PodOrder
 
 
 class DropPods(Value, tag=True):
-    """The action that deletes the pods that dnm started on a node, when their task is done."""
+    """The action that deletes the pods that dnm started on a joining node for readiness checks."""
 
     node: str
 
 
 class ReserveNodes(Value, tag=True):
-    """The action that reserves nodes in Slurm before an event."""
+    """The action that reserves nodes in Slurm for a planned event, before it begins."""
 
     reservation: EventReservation
 
 
 class UnreserveNodes(Value, tag=True):
-    """The action that deletes an occurrence's reservations, except for nodes in `leave_out`."""
+    """The action that deletes an event's reservations in Slurm, except those of `leave_out`."""
 
     name: str
     reason: str
@@ -161,7 +161,7 @@ class UnreserveNodes(Value, tag=True):
 
 
 class EndConverter(Value, tag=True):
-    """The action that ends a hanging converter, after its run has ended; `key`: request or node."""
+    """The action that ends a converter that hangs after its run. `key`: request id or node name."""
 
     key: str
     process: ConverterProcess
@@ -186,7 +186,7 @@ Action: TypeAlias = (
 
 
 class Plan(Value):
-    """All actions of a run. `registry` is saved before the first action."""
+    """The actions and decisions of a run. `registry` is saved before the first action."""
 
     registry: Registry
     actions: tuple[Action, ...] = ()
@@ -217,10 +217,10 @@ class Plan(Value):
 
 
 class Outcome(Value):
-    """The result of a plan's actions. `actions` has a line for each, `done` the actions that were
-    completed. `errors` has all errors, `new_errors` those reported for the first time, `over` those
-    that have ended. `history`: the lines of this run. `notes`: reports that are no errors.
-    `unwritten`: the queues whose limits could not be written."""
+    """The result of executing a plan. `actions` has a log line for each action, `done` the
+    completed ones. `errors` has all errors, `new_errors` those reported for the first time, `over`
+    those that have ended. `history` has the new history lines, `notes` reports that are no errors.
+    `unwritten` has the queues with limits that could not be written."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ class Outcome(Value):
 
 
 class Pass(Value):
-    """The result of `dnm run` or `dnm plan`. `outcome` is None if no action was tried."""
+    """The result of `dnm run` or `dnm plan`. `outcome` is None if the run executed no action."""
 
     plan: Plan
     exit_code: int

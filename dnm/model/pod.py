@@ -1,4 +1,4 @@
-"""Pods, reduced to the fields that decisions need."""
+"""Pods, reduced to the fields that dnm's decisions need."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NodeSelectorTerm(
 
 
 class PodAffinityTerm(Value):
-    """A required inter-pod (anti-)affinity term."""
+    """A required term of a pod's inter-pod affinity or, if `anti`, of its anti-affinity."""
 
     topology_key: str
     anti: bool
@@ -50,8 +50,8 @@ class PodAffinityTerm(Value):
 
 
 class PodShape(Value, gc=False):
-    """The properties of a pod that decide where it fits. `kube/pods.py` makes equal shapes one
-    object, so grouping may compare identities; other code compares values.
+    """The properties of a pod that decide where it fits. Pods with equal shapes share one object,
+    made by `kube/pods.py`, so that grouping may compare identities. Other code compares values.
 
     The constraints are set only for unbound pods: a bound pod needs none."""
 
@@ -71,7 +71,7 @@ class PodShape(Value, gc=False):
 
 
 class TaskGroup(Value):
-    """A group of equal members of a gang, as the pod's annotation announces it."""
+    """A group of equal members of a gang, as an annotation of YuniKorn on its pods announces it."""
 
     name: str
     min_member: int
@@ -79,8 +79,8 @@ class TaskGroup(Value):
 
 
 class PodIdentity(Value):
-    """The application, queue and gang of a pod, from its labels and annotations. `rare`: values of
-    fields of Pod that few pods set."""
+    """The application, queue and gang of a pod, from its labels and annotations. `rare` has values
+    for fields of `Pod` that few pods set."""
 
     app_id: str
     queue: str
@@ -88,7 +88,7 @@ class PodIdentity(Value):
 
 
 class Pod(Value, gc=False, kw_only=False):
-    """An unfinished pod. Its queue system may have put it into another queue than `queue`."""
+    """An unfinished pod. `queue` is the requested queue; the queue system may have used another."""
 
     namespace: str
     name: str
@@ -116,12 +116,12 @@ class Pod(Value, gc=False, kw_only=False):
 
     @property
     def counts_as_work(self) -> bool:
-        """Returns whether the pod keeps a node from being idle: not a DaemonSet's or mirror pod."""
+        """Returns whether the pod makes its node busy: DaemonSets' and mirror pods do not."""
         return not (self.is_daemonset or self.is_mirror)
 
 
 class DaemonSet(Value):
-    """A DaemonSet: its `shape` has the nodes that it selects and the request of its pod."""
+    """A DaemonSet. `shape` describes the nodes that it selects, and the request of its pods."""
 
     namespace: str
     name: str
@@ -130,7 +130,7 @@ class DaemonSet(Value):
 
 
 class Claim(Value):
-    """A PersistentVolumeClaim of a pending pod; `node_affinity` is that of the bound volume."""
+    """A PersistentVolumeClaim of a pending pod, with the node affinity of its bound volume."""
 
     namespace: str
     name: str
@@ -139,8 +139,8 @@ class Claim(Value):
 
 
 class PodList(Value):
-    """All readable unfinished pods. `cluster_wide` is False if the permissions are for namespaces
-    only; then the free capacity of nodes is not known exactly."""
+    """The unfinished pods that dnm could read. `cluster_wide` is False if dnm may only list the
+    pods of some namespaces; then the free capacity of nodes is not known exactly."""
 
     pods: tuple[Pod, ...]
     cluster_wide: bool = True

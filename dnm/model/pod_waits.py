@@ -1,5 +1,5 @@
-"""Causes of waiting besides free capacity: devices of dynamic resource allocation, and pod
-groups."""
+"""Causes for which pods wait besides free capacity: devices of dynamic resource allocation, and
+PodGroups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPS = "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"
 
 
 class Device(Value):
-    """A device that one pod uses alone. `attributes`: those that its driver defines, by name."""
+    """A device that one pod uses alone. `attributes` are defined by its driver, by name."""
 
     driver: str
     pool: str
@@ -28,13 +28,13 @@ class Device(Value):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Returns the name of the device in an allocation."""
+        """Returns the driver, pool and name by which an allocation names the device."""
         return self.driver, self.pool, self.name
 
 
 class DeviceAsk(Value):
-    """The devices that a ResourceClaim or its template requests: a number for each class. `why`:
-    the reason if dnm does not understand it. `is_taken`: its devices are already allocated."""
+    """The number of devices of each class that a ResourceClaim, or its template, requests. `why` is
+    set if dnm does not understand the request. `is_taken`: its devices are already allocated."""
 
     counts: tuple[tuple[str, int], ...] = ()
     why: str = ""
@@ -42,8 +42,8 @@ class DeviceAsk(Value):
 
 
 class DeviceFacts(Value):
-    """The objects of resource.k8s.io. `classes`: the expressions of each class, which must all
-    hold. `devices`: by node. `holders`: UIDs of the pods with allocated devices."""
+    """The objects of the API group resource.k8s.io. `classes` has the expressions of each class,
+    which must all hold. `devices` are by node. `holders` are the UIDs of pods with devices."""
 
     classes: Mapping[str, tuple[str, ...]]
     devices: Mapping[str, tuple[Device, ...]]
@@ -54,15 +54,15 @@ class DeviceFacts(Value):
 
 
 class PodWaits(Value):
-    """The results for pods of groups or with device claims. `unclear`: "namespace/pod" -> what is
-    not understood. `offered`, `taken`: a node's devices, and the allocated ones, by class."""
+    """The effects of PodGroups and device claims. `unclear` explains for a "namespace/pod" what dnm
+    does not understand. `offered` has each node's devices by class, `taken` the allocated ones."""
 
     unclear: Mapping[str, str] = {}
     offered: Mapping[str, Resources] = {}
     taken: Mapping[str, Resources] = {}
 
     def offering(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
-        """Returns the Nodes with their devices added to `allocatable`."""
+        """Returns the Nodes with their devices added to `allocatable`, like other resources."""
         return tuple(
             msgspec.structs.replace(node, allocatable={**node.allocatable, **offered})
             if (offered := self.offered.get(node.name))

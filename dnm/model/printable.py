@@ -1,4 +1,4 @@
-"""Printable text for people, and the meaning of its parts."""
+"""Printable text for people, and the meanings by which parts of it are coloured."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Meanings = Mapping[str, Mapping[str, Meaning]]  # column -> content of a cell ->
 
 
 def printable(text: str, longest: int | None = None) -> str:
-    """Returns text of an administrator, a cluster or a program as one safe line for log or
-    terminal. `?` replaces each character that is not printable, and `…` ends a cut text."""
+    """Returns text from an administrator, a cluster or a program as one line that is safe to print.
+    `?` replaces each character that is not printable, and `…` ends a text that was cut."""
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
     if text.isprintable():
@@ -25,7 +25,7 @@ def printable(text: str, longest: int | None = None) -> str:
 
 def json_text(document: object, indent: int = 0) -> str:
     """Returns a document as JSON. Characters that a terminal cannot show are escaped, so that a
-    name cannot change the order of the text or start a line."""
+    name in it cannot start a new line or change the order of the text."""
     content = msgspec.json.encode(document)
     text = (msgspec.json.format(content, indent=indent) if indent else content).decode()
     if text.replace("\n", "").isprintable():
@@ -44,7 +44,7 @@ def count_of(number: int, thing: str) -> str:
 
 
 def duration(span: timedelta) -> str:
-    """Returns a span in two units at most: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    """Returns a duration as text in at most two units: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
     seconds = max(int(span.total_seconds()), 0)
     if seconds < 120:
         return f"{seconds} s"

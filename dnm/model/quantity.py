@@ -1,8 +1,8 @@
-"""Exact integers from Kubernetes' quantities, and spans of time.
+"""Parsers and formatters of Kubernetes quantities, as exact integers, and of time spans.
 
 Amounts are in the units of this project: `cpu` in millicores, others in bytes or plain counts. The
-grammar is resource.Quantity of apimachinery, rounded up. Spans of time have a unit: 90m, 36h, 7d.
-"""
+grammar is resource.Quantity of apimachinery, rounded up. Spans of time have a unit: 90m, 36h,
+7d."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _FAR_EXPONENT = 64  # beyond it every value but zero is above int64 or below one
 
 
 class QuantityError(DnmError):
-    """A text that is not a quantity of its grammar."""
+    """The error for a text that is not a valid quantity."""
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """Returns the amount in the largest exact unit; `cpu` in cores or millicores."""
+    """Returns an amount as a Kubernetes quantity in the largest exact unit, e.g. `16Gi`."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     best = max((s for s, unit in UNITS.items() if amount % unit == 0), key=lambda s: UNITS[s])
@@ -50,7 +50,7 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def number_text(resource: str, amount: int) -> str:
-    """Returns the number of an amount for people: cores, gigabytes with `G`, or a plain count."""
+    """Returns an amount as a number for people: cores, gigabytes with `G`, or a plain count."""
     if resource == "cpu":
         return f"{round(amount / 1000, 3):,g}" if amount < 10**6 else f"{amount / 1000:,.0f}"
     if resource in ("memory", "ephemeral-storage"):
@@ -63,16 +63,16 @@ def number_text(resource: str, amount: int) -> str:
 def parse_kubernetes(resource: str, text: str) -> int:
     """Returns the amount of a Kubernetes quantity, rounded away from zero, at most 2^63 - 1.
 
-    `cpu` gives millicores, other resources whole units. Raises QuantityError for other text, and
-    for a quantity that is longer than the API server prints: tenants write annotations."""
+    The amount is in millicores for `cpu`, else in whole units. Raises QuantityError for invalid
+    text, and for text longer than any that the API server prints, since tenants can write it."""
     sign, number, exponent = _split_quantity(resource, text)
     amount = min(scale_up(number, exponent), INT64_MAX)
     return -amount if sign == "-" else amount
 
 
 def parse_exact(resource: str, text: str) -> int:
-    """Returns the amount of a Kubernetes quantity that needs no rounding. Raises QuantityError for
-    other text, and for a fraction of a unit, e.g. of a byte."""
+    """Returns the amount of a Kubernetes quantity that is a whole number. Raises QuantityError for
+    invalid text, and for a fraction of a unit, e.g. of a byte."""
     amount = parse_kubernetes(resource, text)
     _, number, exponent = _split_quantity(resource, text)
     if exponent < 0 and number and (-exponent > _FAR_EXPONENT + _LONGEST or number % 10**-exponent):
@@ -111,12 +111,12 @@ def scale_up(number: int, exponent: int) -> int:
 
 
 def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Returns the amounts of a Kubernetes resource list."""
+    """Parses a Kubernetes resource list (name -> quantity) into integer amounts by name."""
     return {name: parse_kubernetes(name, text) for name, text in quantities.items()}
 
 
 def add_to(total: dict[str, int], amounts: Resources, times: int = 1) -> None:
-    """Adds `times` times the amounts to `total`, which it modifies."""
+    """Adds the amounts, multiplied by `times`, to `total`, which it modifies."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount * times
 
@@ -126,8 +126,8 @@ _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s?([smhdw]?)")
 
 
 def parse_span(text: str, unit: str = "") -> timedelta | None:
-    """Returns the span of `90s`, `90m`, `2h`, `1d` or `1w`, or of a number in `unit`s; None for
-    other text."""
+    """Parses a time span such as `90s`, `90m`, `2h`, `1d` or `1w`, or a number without a unit,
+    which is in `unit`. Returns None for other text."""
     match = _SPAN.fullmatch(text)
     used = match[2] or unit if match else ""
     if match is None or not used:

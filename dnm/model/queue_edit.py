@@ -1,4 +1,4 @@
-"""The input and the result of an edit of the queue document."""
+"""The input and the result of an edit that changes the limits of queues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dnm.model.value import Resources, Value
 
 
 class QueueWants(Value):
-    """The state that one instance needs in the queue document.
+    """The nodes that the limits of queues must include for one dnm instance.
 
-    `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
-    -> the smallest allowed max (allocated now, the largest gang application), also of ancestors.
-    `remembered`: the ledger that the last run of this instance recorded (None: not yet). It is used
-    only if the part of this instance in the ledger is lost or older."""
+    `nodes` maps each queue to the nodes that serve it now, with their recorded sizes. `floors` has
+    each queue's and ancestor's smallest allowed max (allocated now, the largest gang application).
+    `remembered` is the ledger (dnm's record of its additions) of this instance's last run, or None.
+    It is used only if this instance's part of the stored ledger is lost or older."""
 
     instance_id: str
     nodes: Mapping[str, Mapping[str, Resources]] = {}
@@ -25,7 +25,7 @@ class QueueWants(Value):
 
 
 class LimitChange(Value):
-    """A change of one number in the queue document. `why`: the reason, for log and history."""
+    """A change of one number among the limits. `why` is the reason, for the log and the history."""
 
     queue: str
     kind: str  # max | guaranteed
@@ -48,8 +48,8 @@ class LimitNews(Value):
 
 
 class QueueNumbers(Value):
-    """A queue's limit after the edit, in numbers. The limit of each limited resource is its
-    baseline plus the lends of this and of other instances; `QueueEdit.held` explains exceptions."""
+    """The numbers of a queue's limit after an edit. Each limit is its baseline plus the nodes lent
+    by this and other instances. `QueueEdit.held` explains exceptions."""
 
     limit: Mapping[str, int] = {}
     baseline: Mapping[str, int] = {}
@@ -66,17 +66,17 @@ class DocumentVersion(NamedTuple):
 
 
 class QueueEdit(Value):
-    """The next text and ledger of the queue document, and the reasons. `noted` is the ledger for
-    the registry. If nothing is lent, `ledger` is empty, but `noted` has the text's checksum.
+    """The next text of the queue document, its ledger (the record of dnm's additions), and reasons.
+    `noted` is the ledger for the registry. If nothing is lent, only it has the text's checksum.
 
-    `is_answer`: it has an administrator's answer, and the registry must record `noted`. `reset_by`:
-    the client that set limits without the lent nodes, which the edit adds again. `planned_on`: the
-    version that the edit may replace (None: there is none to replace). `is_changed`: something must
-    be written. `refusal`: why nothing may be written, and the fix. `refused`: queue -> why nothing
-    may be written for it alone. `held`: queue -> why its limit is not the computed one. `blocked`:
-    the part of `held` that an administrator must fix, so that nodes count or the limit changes.
-    `uncounted`: queue -> why its new nodes do not count. `news`: changes by other clients.
-    `limits`: queue -> its limits afterwards."""
+    `is_answer`: the edit has an administrator's answer, and the registry must record `noted`.
+    `reset_by`: the client that removed the lent nodes from limits; the edit adds them again.
+    `planned_on`: the version that the edit may replace (None: none). `is_changed`: there is
+    something to write. `refusal`: why nothing may be written, and the fix. `refused`: the same for
+    one queue. `held`: queue -> why its limit is not the computed one. `blocked`: the part of `held`
+    that an administrator must fix, so that nodes count or the limit changes. `uncounted`: queue ->
+    why its new nodes do not count. `news`: changes by other clients. `limits`: queue -> its next
+    limits."""
 
     text: str
     ledger: str
@@ -98,16 +98,16 @@ class QueueEdit(Value):
 
 
 class Projection(Value):
-    """An edit that is computed but not yet checked. Decisions use the `limits` of `edit`."""
+    """An edit of limits that is computed, but not yet checked. Decisions use its `edit.limits`."""
 
     wants: QueueWants
     edit: QueueEdit
 
 
 class QueueOutcome(Value):
-    """The result of a write. `edit` is in the cluster now, except for the queues in `failed`: queue
-    -> why its limits could not be written. `is_confirmed`: the scheduler reports the checksum of
-    the written text. None: it was not asked or did not answer."""
+    """The result of writing limits. `edit` is in the cluster now, except for the queues in
+    `failed`, with the reasons. `is_confirmed` is True if the scheduler reports the checksum of the
+    written text, and None if it was not asked or did not answer."""
 
     edit: QueueEdit
     is_written: bool = False

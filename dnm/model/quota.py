@@ -1,4 +1,4 @@
-"""ResourceQuotas as values, and their limits in dnm's names and units."""
+"""ResourceQuotas as values, and their limits converted to dnm's names and units."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
 
 
 class ResourceQuota(Value):
-    """A ResourceQuota. `hard`: the limits that count resources of nodes. `ready`: the limits that
-    its controller has taken over. `used`: as its controller reports it. `manifest`: the limits that
-    a manifest has set last. `changed`: when a client wrote limits or annotations last (RFC 3339).
-    `other_scopes`: those of its scopes that contain no ordinary pods."""
+    """A ResourceQuota. `hard` has the limits that count resources of nodes, `ready` those that the
+    quota controller has taken over, `used` the use that it reports. `manifest` has the limits that
+    a manifest set last. `changed` is the time of the last change of limits or annotations by a
+    client (RFC 3339). `other_scopes` are its scopes that contain no ordinary pods."""
 
     namespace: str
     name: str
@@ -38,12 +38,12 @@ class ResourceQuota(Value):
 
     @property
     def is_ready(self) -> bool:
-        """Returns whether the quota's controller has taken over the limits in `hard`."""
+        """Returns whether the quota controller enforces the limits in `hard` already."""
         return all(are_equal(key, text, self.ready.get(key, "")) for key, text in self.hard.items())
 
 
 def resource_of(key: str) -> str:
-    """Returns dnm's name of the resource that a limit counts; empty if no lent node raises it."""
+    """Returns the resource that a limit counts, as dnm names it; empty if no node provides it."""
     name = key.removeprefix("requests.").removeprefix("limits.")
     if name in _PLAIN or name.startswith("hugepages-") or key == "count/pods":
         return "pods" if key == "count/pods" else name
@@ -51,12 +51,12 @@ def resource_of(key: str) -> str:
 
 
 def is_of_limits(key: str) -> bool:
-    """Returns whether a key of a quota counts the limits of pods, instead of their requests."""
+    """Returns whether a key of a ResourceQuota, like `limits.cpu`, counts the limits of pods."""
     return key.startswith("limits.")
 
 
 def amount_of(key: str, text: str) -> int:
-    """Returns a limit's amount in dnm's units. Raises QueueError if the text is no quantity."""
+    """Returns a ResourceQuota's limit in dnm's units. Raises QueueError if it is no quantity."""
     try:
         return parse_kubernetes(resource_of(key), text)
     except QuantityError as error:
@@ -64,12 +64,12 @@ def amount_of(key: str, text: str) -> int:
 
 
 def text_of(key: str, amount: int) -> str:
-    """Returns a limit's amount as a quantity of Kubernetes, in the largest exact unit."""
+    """Returns a limit in dnm's units as a Kubernetes quantity, in the largest exact unit."""
     return format_amount(resource_of(key), amount)
 
 
 def are_equal(key: str, text: str, other: str) -> bool:
-    """Returns whether two quantities of a limit are equal; False if `other` is no quantity."""
+    """Returns whether two quantities of a limit are the same amount; invalid ones never are."""
     with suppress(QuantityError):
         return amount_of(key, text) == parse_kubernetes(resource_of(key), other)
     return False
@@ -79,7 +79,7 @@ def are_equal(key: str, text: str, other: str) -> bool:
 
 
 def smallest_limits(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Returns the smallest of several quotas' limits, for each resource that pods request."""
+    """Returns for each resource the smallest limit on pod requests that any of the quotas sets."""
     least: dict[str, int] = {}
     pairs = (pair for hard in hards for pair in hard.items() if not is_of_limits(pair[0]))
     for key, text in pairs:
@@ -89,7 +89,7 @@ def smallest_limits(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
 
 
 def reported_use(quotas: Iterable[ResourceQuota]) -> dict[str, dict[str, int]]:
-    """Returns the use of each namespace by resource: the largest that one of its quotas reports."""
+    """Returns the use of each namespace by resource, the largest if several quotas report one."""
     used: dict[str, dict[str, int]] = {}
     for quota in quotas:
         for key, text in quota.used.items():
@@ -100,7 +100,7 @@ def reported_use(quotas: Iterable[ResourceQuota]) -> dict[str, dict[str, int]]:
 
 
 def free_capacity(quotas: Sequence[ResourceQuota]) -> Free:
-    """Returns the unused part of each limit of these quotas."""
+    """Returns the unused amount of each limit, by ResourceQuota and key."""
     return {
         (quota.place, key): amount_of(key, text) - amount_of(key, quota.used.get(key, "0"))
         for quota in quotas

@@ -1,4 +1,4 @@
-"""The reasons of decisions, with their texts."""
+"""The reasons that dnm gives for its decisions, with their texts for people."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dnm.model.value import Value
 
 
 class ReasonText(Value, kw_only=False):
-    """A reason. `text` is for people; details follow after a colon. `change` is what will end it,
-    e.g. an administrator's next step or time; it is empty if nothing must change. `has_pod_event`:
-    pods get an Event about it, since time alone does not end it soon. `name` is for documents and
-    metrics. `planned_text`: the text while its action is only planned."""
+    """A reason for a decision. `text` is for people; details follow after a colon. `change` is what
+    ends it, e.g. an administrator's next step or time, or empty if nothing must change.
+    `has_pod_event`: pods get an Event about it, since time alone does not end it soon. `name` is
+    for documents and metrics. `planned_text` replaces `text` while the action is only planned."""
 
     text: str
     change: str = ""
@@ -24,7 +24,7 @@ class ReasonText(Value, kw_only=False):
 
 
 class Reason:
-    """The reasons of the core; each rule has its own in its file."""
+    """The reasons for decisions of the planner's core. Each option defines its own in its file."""
 
     # queues
     ENOUGH = ReasonText("its pods need no more nodes")

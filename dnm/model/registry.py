@@ -1,4 +1,4 @@
-"""The registry, the one document of dnm's state between runs."""
+"""The registry, the one document in which dnm stores its state between runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from dnm.model.verdict import Objection
 
 
 class NodePods(Value, omit_defaults=True):
-    """The pods on a lent node. `count`: how many pods keep it from being idle. `namespaces`: how
-    many of these are in the largest namespaces. `names`: the three oldest of these; `oldest`: when
-    the first was created. `daemon_pods`: the number of DaemonSets' and mirror pods."""
+    """The pods on a lent node. `count` is the number of pods that make it busy. `namespaces` counts
+    them in the largest namespaces, `names` has the three oldest, and `oldest` is when the first was
+    created. `daemon_pods` is the number of pods of DaemonSets and mirror pods."""
 
     count: int = 0
     namespaces: dict[str, int] = {}
@@ -42,7 +42,7 @@ class NodePods(Value, omit_defaults=True):
 
 
 class QueueStatus(Value):
-    """A queue in the last run, for `dnm status`."""
+    """A queue's numbers and decision after the last run, stored for `dnm status`."""
 
     limit: dict[str, int]
     baseline: dict[str, int]
@@ -61,7 +61,7 @@ class QueueStatus(Value):
 
 
 class RunRecord(Value):
-    """The facts and actions of the last run. The times of its begin and end are those of two files
+    """The facts and actions of the last run. The times of its start and end are kept in two files
     (`began_path`, `ended_path`), so that a run without a change does not write the registry."""
 
     exit_code: int = 0
@@ -87,13 +87,13 @@ class RunRecord(Value):
 
     @property
     def has_succeeded(self) -> bool:
-        """Returns whether the run succeeded. It also did if its only errors are nodes in phase
-        failed, which every run reports until an administrator resets them."""
+        """Returns whether the last run succeeded. Failed nodes, which every run reports until an
+        administrator resets them, do not count as errors of the run."""
         return self.exit_code == 0 or self.failed_nodes_alone
 
 
 def run_name(began: datetime) -> str:
-    """Returns the name of the run or command with this start time."""
+    """Returns the name of a run or command that started at this time, for logs and the history."""
     return f"{began:%Y%m%dT%H%M%S.%fZ}"
 
 
@@ -129,13 +129,13 @@ class Registry(Value):
     elsewhere: ActingElsewhere | None = None  # the registry that last made this one refuse
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
-        """Returns an objection if lending or returning (`way`; None: any of them) is paused."""
+        """Returns an objection if `way`, lending or returning, is paused (None: if either is)."""
         if self.pause is None or not self.pause.stops(way, now):
             return None
         return Objection(reason=Reason.PAUSED, detail=self.pause.detail)
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
-        """Returns the lent nodes of an instance in any of these phases, sorted by name."""
+        """Returns the lent nodes that an instance owns in any of these phases, sorted by name."""
         return {
             name: entry
             for name, entry in sorted(self.nodes.items())
@@ -153,8 +153,8 @@ class Registry(Value):
 
     @property
     def open_calls(self) -> dict[str, ConverterProcess | None]:
-        """Returns the calls of the converter without a recorded end, by the id of the request or by
-        the name of the returning node."""
+        """Returns the processes of converter calls that have not ended, by the id of the request or
+        the name of the returning node. A process can be None if it is unknown."""
         calls = {request.id: request.converter for request in self.requests if not request.end}
         returning = {
             name: entry.converter

@@ -1,5 +1,5 @@
-"""The marks of Slinky: slurm-operator runs slurmd in pods, slurm-bridge lets Slurm schedule pods on
-Kubernetes' nodes. Pure; names as of slurm-operator 1.2 and slurm-bridge 1.2.
+"""The labels, taints and comments of Slinky: slurm-operator runs slurmd in pods, slurm-bridge lets
+Slurm schedule pods on Kubernetes' nodes. Names are those of slurm-operator 1.2, slurm-bridge 1.2.
 
 An object with one of these marks never belongs to dnm. A Comment or AdminComment in another format,
 e.g. of an administrator, is ignored."""
@@ -22,7 +22,7 @@ SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: the name of the Node 
 
 
 def bridge_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels of a Node that make slurm-bridge put it into Slurm."""
+    """Returns those labels of a Node by which slurm-bridge adds the Node to Slurm."""
     return {key: labels[key] for key in (EXTERNAL_NODE, BRIDGE_NODE) if key in labels}
 
 
@@ -42,7 +42,7 @@ _NOT_THEIRS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def writer_of(reason: str) -> str:
-    """Returns `slurm-operator` or `slurm-bridge` if it wrote the Reason, else an empty text."""
+    """Returns `slurm-operator` or `slurm-bridge` if it wrote this Reason in Slurm, else ""."""
     for prefix in (OPERATOR_REASON, BRIDGE_REASON):
         if reason.startswith(prefix):
             return prefix.rstrip(":")
@@ -50,8 +50,8 @@ def writer_of(reason: str) -> str:
 
 
 def pod_of(comment: str) -> str:
-    """Returns the pod (namespace/name) in which a node's slurmd runs, from the Comment that the
-    operator writes on the node; empty without one."""
+    """Returns the pod (namespace/name) in which a node's slurmd runs. slurm-operator writes it into
+    the node's Comment. The result is empty if the Comment names none."""
     try:
         info = _decode_pod_info(comment)
     except _NOT_THEIRS:
@@ -60,9 +60,9 @@ def pod_of(comment: str) -> str:
 
 
 def pods_of_job(admin_comment: str) -> tuple[str, ...]:
-    """Returns the pods that a job represents, from the AdminComment that slurm-bridge writes; none
-    for an ordinary job. These pods are deleted if the job ends. An unreadable AdminComment of
-    slurm-bridge counts as a pod with an unknown name."""
+    """Returns the pods that a Slurm job represents, which slurm-bridge writes into its
+    AdminComment; none for an ordinary job. These pods are deleted if the job ends. An unreadable
+    AdminComment of slurm-bridge counts as a pod with an unknown name."""
     try:
         return tuple(_decode_placeholder(admin_comment).pods)
     except _NOT_THEIRS:

@@ -1,7 +1,7 @@
-"""The state of a node in Slurm's terms, e.g. `IDLE+DRAIN`, parsed into a base and flags.
+"""A node's state in Slurm's notation, e.g. `IDLE+DRAIN`, parsed into a base state and flags.
 
-Pure. The grammar is the same from Slurm 20.11 to 26.05, in scontrol, sinfo and a converter's list.
-"""
+Pure. The grammar is the same from Slurm 20.11 to 26.05, in scontrol, sinfo and a converter's
+list."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FLAG_WORDS = {"MAINT": "MAINTENANCE", "DRAINING": "DRAIN", "DRAINED": "DRAIN", 
 
 
 class NodeState(Value, frozen=True):
-    """A parsed state. `base`: the node's activity, empty if 20.11 hides it. `flags`: the rest."""
+    """A parsed state of a Slurm node: a base such as IDLE (empty if 20.11 hides it), and flags."""
 
     base: str
     flags: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class NodeState(Value, frozen=True):
 
     @property
     def has_work(self) -> bool:
-        """Returns whether the state shows a job. Slurm up to 22.05 hides a suspended job here."""
+        """Returns whether the state shows a job. Slurm up to 22.05 hides suspended jobs."""
         return self.base in ("ALLOCATED", "MIXED") or "COMPLETING" in self.flags
 
     @property
@@ -69,9 +69,9 @@ class NodeState(Value, frozen=True):
 
 
 def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
-    """Parses `IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; keeps unknown flags.
+    """Parses a node's state such as `IDLE+DRAIN` or 20.11's `IDLE*+DRAIN`; keeps unknown flags.
 
-    If RESERVED or MAINT hides the base, `cpus_allocated` decides it; None: the base is empty."""
+    If RESERVED or MAINT hides the base, `cpus_allocated` decides it; without it, it stays empty."""
     first, *rest = text.strip().upper().split("+")
     flags = set()
     while first and first[-1] in _SUFFIXES:
@@ -88,7 +88,7 @@ def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
 
 
 def in_service_of(state: NodeState) -> bool | None:
-    """Returns whether Slurm runs or may start jobs on the node. None: unknown.
+    """Returns whether Slurm runs jobs on the node or may start some, or None if that is unknown.
 
     A draining node with a job is in service; a drained, failed or down one is not. A node that does
     not answer is unknown until Slurm marks it down."""

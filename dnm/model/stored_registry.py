@@ -1,4 +1,4 @@
-"""The stored document of a registry, in a file of a host or in a Secret of Kubernetes."""
+"""The registry as it is stored: in a file of a host or in a Secret of Kubernetes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KEYS = ("registry.json", "registry.json.gz", "previous.json", "previous.json.gz"
 
 
 class StoredRegistry(Value):
-    """The Secret with the registry. `version`: its resourceVersion, empty if it does not exist.
-    `number`: that of the last run that wrote it, or -1 if it was made manually. `data`: the values
-    of `KEYS`, in base64 as in the API."""
+    """The Secret that contains the registry. `version` is its resourceVersion, empty if it does not
+    exist. `number` is that of the last run that wrote it, or -1 if it was made manually. `data` has
+    the values of `KEYS`, in base64 as in the API."""
 
     version: str = ""
     number: int = 0
@@ -24,7 +24,7 @@ class StoredRegistry(Value):
 
 
 def unreadable(where: str, previous: str, why: str) -> str:
-    """Returns the message that a stored registry cannot be used, with the next step."""
+    """Returns the message that the stored registry cannot be used, why, and what to do next."""
     return (
         f"the registry {where} can't be used: {why}. Nothing was changed. Compare it with "
         f"{previous} and with `kubectl get nodes`, then restore it"

@@ -1,4 +1,4 @@
-"""The parent of all values, exact amounts, and the mark of an unreadable fact.
+"""The parent class of all values, the type of exact amounts, and the value for an unreadable fact.
 
 Amounts are exact integers under the names of Kubernetes: `cpu` in millicores, `memory` and
 `ephemeral-storage` in bytes, other types plain counts. Only a queue system knows other names.
@@ -20,11 +20,11 @@ Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]  # text without a
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parent of all value classes: immutable structs without unknown fields."""
+    """The parent of all value classes: immutable msgspec structs that reject unknown fields."""
 
 
 class Unreadable(Value):
-    """A fact that could not be read, and the error."""
+    """A fact that could not be read: its subject, and the error."""
 
     subject: str
     error: str

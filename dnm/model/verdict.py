@@ -1,4 +1,4 @@
-"""The decisions of a run about nodes and queues: a verdict, a reason and its text."""
+"""The decisions of a run about nodes and queues, each with a reason and its text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dnm.model.value import Value
 
 
 class Verdict(Enum):
-    """The decision about one node or queue in this run."""
+    """The kinds of decision that a run can make about a node or a queue."""
 
     KEEP = "keep"
     WAIT = "wait"
@@ -26,7 +26,7 @@ QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
 
 
 class Objection(Value):
-    """The reason why a desired action is not done. Without an objection it may be done."""
+    """The reason why dnm does not perform a desired action, or must not."""
 
     reason: ReasonText
     detail: str = ""
@@ -34,25 +34,25 @@ class Objection(Value):
 
     @property
     def sentence(self) -> str:
-        """Returns the reason and its detail as one sentence."""
+        """Returns the reason and its details as one sentence."""
         return f"{self.reason.text}: {self.detail}" if self.detail else self.reason.text
 
 
 def limits_objection(why: str | None) -> Objection | None:
-    """Returns the objection that limits cannot be changed for this reason; None: they can be."""
+    """Returns the objection that limits cannot be changed because of `why`, or None without it."""
     return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
 
 
 class NodeVerdict(Objection, kw_only=True):
-    """The decision about a node, and its reason."""
+    """The decision of a run about a lent node, with its reason."""
 
     node: str
     verdict: Verdict
 
 
 class QueueVerdict(Objection, kw_only=True):
-    """The decision about a queue. `pods` names pods of several tenants: the history may contain it,
-    an Event on a pod may not."""
+    """The decision of a run about a queue, with its reason. `pods` may name pods of several
+    tenants: the history may contain it, an Event on a pod may not."""
 
     queue: str
     verdict: Verdict
@@ -65,5 +65,5 @@ class QueueVerdict(Objection, kw_only=True):
 
     @property
     def without_pods(self) -> str:
-        """Returns the sentence without the names of pods."""
+        """Returns the reason and its details as one sentence, without the names of pods."""
         return super().sentence

@@ -1,4 +1,4 @@
-"""Workloads that lack pods, and the pods that they lack."""
+"""Workloads such as Deployments that lack pods, because quotas refused them, and these pods."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 
 class LackingPods(Value):
-    """A workload for which its controller has not created all pods. `shape` and `limits`: those of
-    a missing pod, with the defaults of a LimitRange. `since`: when the first may have been refused
-    (RFC 3339). `longest_wait`: the longest time between two tries of its controller. `omitted`: the
-    limits of quotas, like `requests.cpu`, for which one of its containers has no amount.
-    `is_forbidden`: a LimitRange refuses the pod. A workload with pods has neither."""
+    """A workload for which its controller could not create all pods. `shape` and `limits` are those
+    of a missing pod, with a LimitRange's defaults. `since` is when the first may have been refused
+    (RFC 3339). `longest_wait` is the longest time between two tries of the controller. `omitted`
+    are limits of quotas, like `requests.cpu`, for which one of its containers has no amount.
+    `is_forbidden`: a LimitRange refuses the pod. A workload with pods has neither of these two."""
 
     kind: str
     namespace: str
@@ -41,14 +41,14 @@ class LackingPods(Value):
     woken: str = ""  # the text of its annotation WOKEN
 
     def is_invalid(self, quotas: Iterable[ResourceQuota]) -> bool:
-        """Returns whether the API server refuses these pods, whatever amounts the quotas have."""
+        """Returns whether the API server refuses these pods whatever amounts the quotas allow."""
         limited = {f"requests.{key}" if key in ("cpu", "memory") else key
                    for quota in quotas for key in quota.hard}  # fmt: skip
         return self.is_forbidden or not self.omitted.isdisjoint(limited)
 
     def next_try(self, raised: str) -> str:
-        """Returns the latest time of the controller's next try after limits were raised at
-        `raised`. The controller waits as long again as its pods were refused before."""
+        """Returns the latest time at which the controller tries again, if limits were raised at
+        `raised`. The controller waits about as long as its pods have been refused until then."""
         at, since = (datetime.fromisoformat(text or _EPOCH) for text in (raised, self.since))
         waits = min(max(at - since, timedelta()), self.longest_wait)
         return (at + waits + _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -56,8 +56,8 @@ class LackingPods(Value):
     def refused(
         self, count: int, taints: Sequence[Taint], retry_until: str = "", is_invalid: bool = False
     ) -> RefusedPods:
-        """Returns `count` of the pods that the workload lacks. `taints`: of the nodes lent to its
-        namespace. The pods get tolerations of these taints here, as real pods do when created."""
+        """Returns `count` of the workload's missing pods as pending pods. They get tolerations of
+        `taints`, those of the nodes lent to their namespace, as real pods do at their creation."""
         when = f"next try until {retry_until}" if retry_until else "not created"
         more = tuple(
             Toleration(
