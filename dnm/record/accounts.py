@@ -150,8 +150,8 @@ class Bookkeeper:
     # --- nodes ------------------------------------------------------------------------------------
 
     def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
-        """Yields the lends without an end in this history: of nodes that are still lent, and of
-        nodes whose return is in another host's history."""
+        """Yields the lends without an end in this history: the node is still lent, or its return is
+        in another host's history."""
         for name, entry in registry.nodes.items():
             if name not in self._open:
                 lent = registry.memory.lent.get(name)

@@ -52,7 +52,7 @@ class Lend(Value):
 
 
 class _Open:
-    """A lend of a node whose end is not among the history lines read so far."""
+    """A lend of a node that has not ended in the history lines read so far."""
 
     def __init__(self, line: HistoryLine, begin: datetime, account: str, request: str) -> None:
         self.first, self.begin, self.account, self.request = line, begin, account, request

@@ -26,8 +26,8 @@ _TICKING = re.compile(
 
 
 class ErrorNews(Value):
-    """The errors to report now (`said`) and those that have ended (`over`). `lasting` is stored in
-    the registry: the errors of this run, by their sentences without times, spans and ids."""
+    """The errors to report now, and the errors that are over. `lasting` is stored in the registry:
+    the errors of this run, by their sentences without times, spans and ids."""
 
     said: tuple[str, ...]
     over: tuple[str, ...]

@@ -51,7 +51,7 @@ def record_change(before: Registry, after: Registry, cause: Cause) -> Registry:
 
 
 def record_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
-    """Returns the registry with a history line for each queue whose limits were written."""
+    """Returns the registry with a history line for each queue after a write of its limits."""
     memory = _with_lines(registry.memory, _limit_lines(changes, cause))
     return replace(registry, memory=replace(memory, intended=()))
 

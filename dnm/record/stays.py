@@ -31,7 +31,7 @@ class Stay(Value):
 
 
 class OpenStay:
-    """A lend whose end is not among the history lines read so far. `phase` is the node's phase at
+    """A lend that has not ended in the history lines read so far. `phase` is the node's phase at
     `begin`, if the line that began the lend is missing."""
 
     def __init__(self, node_type: str, queue: str, begin: datetime, phase: str = "") -> None:
@@ -65,7 +65,7 @@ class OpenStay:
                     used=tuple(self._used))  # fmt: skip
 
     def close_without_end(self, name: str) -> Stay:
-        """Returns the lend of a node whose history has no end: it ends at its last phase."""
+        """Returns the lend of a node if the history has no end of it: it ends at the last phase."""
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)
 

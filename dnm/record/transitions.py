@@ -264,7 +264,7 @@ def _took(entry: LentNode) -> dict[str, object]:
 
 
 def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each queue whose decision or reason differs from the previous run's."""
+    """Yields a line for each queue with another decision or reason than in the previous run."""
     for queue, new in sorted(after.last_run.queues.items()):
         old = before.last_run.queues.get(queue)
         if new.verdict and (old is None or (old.verdict, old.code) != (new.verdict, new.code)):

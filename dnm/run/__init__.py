@@ -1,5 +1,5 @@
 """The execution of a run: lock, registry, snapshot, plan, actions, record.
 
-`snapshot` reads everything, `actuator` makes all changes. Of dnm's packages, only `cli` may import
-this one. It imports those with side effects (config, kube, converter, queues, record), the core
+`snapshot` reads everything, `actuator` makes all changes. Only cli may import this package. It
+imports the packages with side effects (config, kube, converter, queues, record), the core
 (calendar, demand, sizing, plan, kubelet, model), and host."""

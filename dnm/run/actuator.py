@@ -1,7 +1,7 @@
 """The actuator, which carries out a plan and makes no decision of its own.
 
 It saves the registry before the first action and after each, so that the next run finds incomplete
-actions. A failed action does not stop the others. It skips actions for queues whose limits could
+actions. A failed action does not stop the others. It skips actions for a queue if its limits could
 not be written (`unwritten.py`), and actions on a node that has changed since the run read it."""
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Actuator(Step):
         return replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
-        """Removes the requests for conversions whose converter this run did not start, because it
-        stopped before. If nodes are still needed, the next run makes new requests."""
+        """Removes requests for conversions if this run stopped before it started their converter.
+        If nodes are still needed, the next run makes new requests."""
         unstarted = {
             action.request.id for action in plan.actions if isinstance(action, StartConversion)
         } - self.tried

@@ -47,8 +47,8 @@ class Observer(NamedTuple):
 
 
 def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
-    """Returns the run that holds the Lease, or an empty text if it is free: because it has not
-    changed for `seconds`, or was taken at `place`, where this run has the lock."""
+    """Returns the run that holds the Lease, or an empty text if the Lease is free. It is free if it
+    has not changed for `seconds`, or was taken at `place`, where this run has the lock."""
     is_over = is_written_here(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 

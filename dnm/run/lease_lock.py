@@ -129,8 +129,8 @@ class LeaseLock(LeaseView):
         return number
 
     def _write_or_find(self, number: int) -> bool:
-        """Writes the Lease. After a conflict caused by an own write whose answer was lost, writes
-        it again. Returns False if another run has the Lease."""
+        """Writes the Lease. Writes it again after a conflict with its own first write, if the
+        answer to that was lost. Returns False if another run has the Lease."""
         try:
             self._write(number)
         except KubeConflict:

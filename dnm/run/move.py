@@ -134,7 +134,7 @@ def _note(version: str, other: State, registry: Registry | None = None) -> bytes
 
 
 def _named(state: State) -> str:
-    """Returns a unique description of the place of a registry. That of a file contains its host."""
+    """Returns a unique description of a registry's place. For a file, it contains the host."""
     return f"{host_name()}:{state.where}" if state.kind == "file" else state.where
 
 

@@ -86,7 +86,7 @@ def fix_history_access(config: Config) -> None:
 
 def unseen_since(config: Config, now: datetime) -> datetime | None:
     """Returns when the last run ended, if that is more than an hour and more than three intervals
-    ago, or else None. `now` must be by the wall clock, which also sets the times of files."""
+    ago, or else None. `now` must be by the system clock, which also sets the times of files."""
     ended = read_last_run(config).ended
     longest = max(timedelta(hours=1), 3 * config.check_interval)
     return ended if ended is not None and now - ended > longest else None

@@ -114,7 +114,7 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
 
 
 def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
-    """Returns the snapshot of a run whose API server does not answer: each fact is `why`."""
+    """Returns the snapshot of a run without an answer of the API server: each fact is `why`."""
     return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_facts=QueueFacts(unread=why))
 
 

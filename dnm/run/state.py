@@ -1,7 +1,7 @@
 """The storage of the registry: a file of this host, or a Secret in Kubernetes (`kube_state.py`).
 
-Both contain the same document, and the same code uses them. A run acts only while it holds the
-Lease of its instance (`lease_lock.py`)."""
+The document and the code for it are the same in both. A run acts only while it holds the Lease of
+its instance (`lease_lock.py`)."""
 
 from __future__ import annotations
 
