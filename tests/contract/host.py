@@ -1,4 +1,4 @@
-"""A host that has the predecessor's files on their own paths, and a syslog that a test reads."""
+"""A host with the files of the tool that dnm replaces, on their paths; tests read its syslog."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 class Syslog:
-    """The socket /dev/log. A thread reads it, because a writer waits while its queue is full."""
+    """The socket /dev/log. A thread reads it, since programs that log wait while it is full."""
 
     def __init__(self, directory: Path) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
@@ -49,7 +49,7 @@ class Syslog:
         threading.Thread(target=self._collect, daemon=True).start()
 
     def read(self) -> list[str]:
-        """Returns the lines that have arrived since the last call."""
+        """Returns the syslog lines that have arrived since the last call."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
             own.sendto(_END.encode(), self._address)
         return list(iter(self._lines.get, _END))
@@ -64,8 +64,8 @@ class Syslog:
 
 
 class Host(NamedTuple):
-    """`run` runs a command of dnm there. `record` is converted_nodes.json, and `calls` has the
-    arguments of each call of the converter."""
+    """A host for a test. `run` runs a command of dnm on it; `record` is converted_nodes.json;
+    `calls` is a file with the arguments of each call of the converter."""
 
     run: Run
     record: Path
@@ -74,7 +74,7 @@ class Host(NamedTuple):
 
 
 def set_up_host(sandbox: Sandbox, directory: Path, ini: str, record: str = "") -> Host:
-    """Writes the predecessor's files. `record` is the text of its converted_nodes.json, if any."""
+    """Writes the files of dnm's predecessor. `record` is its converted_nodes.json, or empty."""
     place = directory / "host"
     for made in (ETC, CONVERTER.parent, Path("dev")):
         (place / made).mkdir(parents=True)
@@ -105,7 +105,7 @@ def set_up_host(sandbox: Sandbox, directory: Path, ini: str, record: str = "") -
 
 
 def overlay(place: Path, of: str) -> None:
-    """Links to all that the host has in a directory, beside what is there already."""
+    """Fills a directory of the test's root with links to the machine's own files in it."""
     for entry in Path("/", of).iterdir():
         if not (there := place / of / entry.name).exists():
             there.symlink_to(place / "old" / of / entry.name)

@@ -1,8 +1,7 @@
-"""The contract with the predecessor, its behaviour: one test for each row. No change of dnm may
-remove a row.
+"""The promises about behaviour that dnm keeps from the tool it replaces: one test for each promise.
+No change of dnm may remove one.
 
-The row of the validation load is in `tests/cli/test_test_load.py`.
-"""
+The promise about the validation load is tested in `tests/cli/test_test_load.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SIZES: dict[str, Any] = {"cpu": "4", "memory": "4G"}
 
 @pytest.fixture
 def workshop(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """A queue of 80 cores and 320 GB, six idle machines, and no pods."""
+    """Builds a site with a queue of 80 cores and 320 GB, six idle machines, and no pods."""
     set_up_workshop(sandbox, 6)
     return Site(sandbox, tmp_path / "site", reversion_idle_seconds=60)
 
@@ -85,7 +84,7 @@ def test_demand_that_fits_converts_no_node(sandbox: Sandbox, workshop: Site) -> 
 
 
 def test_limits_follow_the_nodes(sandbox: Sandbox, workshop: Site) -> None:
-    """They grow only after a node has joined, and are what they were when it is returned."""
+    """Limits grow only after a node has joined, and are as before when it has been returned."""
     before = sandbox.queues_text()
     pods = sandbox.add_pods(25, "dev", queue=QUEUE, **SIZES)
     workshop.run()
@@ -121,7 +120,7 @@ def test_idle_node_is_returned_and_leaves_the_registry(sandbox: Sandbox, worksho
 
 
 def test_decisions_conversions_and_limits_are_logged(sandbox: Sandbox, workshop: Site) -> None:
-    """In syslog; here on the console, which gets the same lines."""
+    """dnm logs to syslog; the test reads the console, which gets the same lines."""
     sandbox.clock.set(time.time())
     sandbox.add_pods(25, "dev", queue=QUEUE, **SIZES)
     text = ""

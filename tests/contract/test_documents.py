@@ -1,5 +1,5 @@
-"""The contract with the other documents that dnm was made from: one test for each row. No change of
-dnm may remove a row."""
+"""The promises of the other documents from which dnm was made: one test for each promise. No change
+of dnm may remove one."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_every_partition_of_the_annotation_must_exist(tmp_path: Path) -> None:
 
 
 def test_conversion_stages_follow_the_procedure_of_the_centre() -> None:
-    """Idle nodes, drained, prepared, joined. Back: drained, deleted, power-cycled, idle. The power
-    cycle comes first, so that the kubelet can't register again."""
+    """Lend: drain, prepare, join. Return: drain, power cycle, delete the Node, boot, resume. A
+    kubelet could register again if the Node were deleted before the power cycle."""
     lending = [stage.name for stage in to_k8s.STAGES]
     assert lending.index("claim") < lending.index("prepare") < lending.index("join")
     back = [stage.name for stage in to_batch.STAGES]
@@ -55,7 +55,7 @@ def test_conversion_stages_follow_the_procedure_of_the_centre() -> None:
 
 
 def test_workshop_of_a_hundred_participants_is_served(sandbox: Sandbox, tmp_path: Path) -> None:
-    """75 with 4 cores and 16 GB, 25 with 4 cores and 32 GB."""
+    """75 participants have pods of 4 cores and 16 GB, and 25 have 4 cores and 32 GB."""
     set_up_workshop(sandbox, 12)
     site = Site(sandbox, tmp_path / "site", max_conversions_per_run=12)
     for count, memory, name in ((75, "16G", "small"), (25, "32G", "large")):

@@ -1,7 +1,6 @@
-"""The contract with the predecessor, its files and the shape of the command: one test for each row.
-Another test has its ini on its own paths, with every key at a value that differs from its default.
-No change of dnm may remove a row.
-"""
+"""The promises about files and the command that dnm keeps from its predecessor: one test for each.
+Another test has the predecessor's ini on its path, with each key at a value that differs from its
+default. No change of dnm may remove a promise."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ default_mem_request = 4Gi
 
 @pytest.fixture
 def host(sandbox: Sandbox, tmp_path: Path) -> Run:
-    """`dnm` on a host that has the predecessor's files on their paths."""
+    """Returns a function that runs `dnm` on a host with the predecessor's files."""
     sandbox.clock.set(time.time() - 60)  # pods that wait for so long are counted
     return set_up_host(sandbox, tmp_path, INI.format(kubeconfig=sandbox.kubeconfig)).run
 
@@ -102,7 +101,7 @@ def test_every_key_of_the_predecessor_takes_effect_on_its_own_paths(
 
 
 def run_once(sandbox: Sandbox, host: Run, look: Callable[[Sandbox], str]) -> str:
-    """A run of the timer, and what time brings in the cluster."""
+    """Plays `dnm run`, then two seconds of the cluster. Returns what `look` reads of it."""
     done = host("run")
     assert done.returncode == 0, done.stderr
     sandbox.clock.set(time.time())
@@ -111,7 +110,7 @@ def run_once(sandbox: Sandbox, host: Run, look: Callable[[Sandbox], str]) -> str
 
 
 def test_flat_registry_of_the_predecessor_is_converted(sandbox: Sandbox, tmp_path: Path) -> None:
-    """converted_nodes.json: node -> namespace, last_pod_end, owner."""
+    """converted_nodes.json of the predecessor has node -> namespace, last_pod_end, owner."""
     set_up_workshop(sandbox, 3)
     site = Site(sandbox, tmp_path / "site")
     sandbox.add_pods(25, "dev", queue=QUEUE, cpu="4", memory="4G")
@@ -125,7 +124,7 @@ def test_flat_registry_of_the_predecessor_is_converted(sandbox: Sandbox, tmp_pat
 
 
 def test_queue_map_and_configuration_may_have_other_paths(sandbox: Sandbox, tmp_path: Path) -> None:
-    """`--config` names another ini, namespace_queue_paths another map."""
+    """`--config` names another ini, and the key namespace_queue_paths another queue map."""
     set_up_workshop(sandbox, 1)
     site = Site(sandbox, tmp_path / "site")
     other = tmp_path / "other.ini"
@@ -137,7 +136,7 @@ def test_queue_map_and_configuration_may_have_other_paths(sandbox: Sandbox, tmp_
 
 
 def test_converter_is_called_like_by_the_predecessor(sandbox: Sandbox, tmp_path: Path) -> None:
-    """`--set k8s ... --namespace NS`, `--set batch --node-name NODE`."""
+    """The calls are `--set k8s ... --namespace NS` and `--set batch --node-name NODE`."""
     set_up_workshop(sandbox, 3)
     calls, program = tmp_path / "calls", tmp_path / "node-convert"
     site = Site(sandbox, tmp_path / "site", node_convert_path=program)
@@ -169,8 +168,8 @@ def test_packages_and_directories_of_the_contract_exist() -> None:
 
 
 def test_run_is_a_single_idempotent_pass(sandbox: Sandbox, tmp_path: Path) -> None:
-    """It lends at most N nodes, writes the registry with its timestamps, and ends; without a change
-    in demand the next one changes nothing. A second one at the same time ends with 75."""
+    """A run lends at most max_conversions_per_run nodes, writes the registry and ends. Without new
+    demand the next run changes nothing. A run beside another one ends with exit code 75."""
     set_up_workshop(sandbox, 6)
     site = Site(sandbox, tmp_path / "site", max_conversions_per_run=1)
     sandbox.add_pods(80, "dev", queue=QUEUE, cpu="4", memory="4G")

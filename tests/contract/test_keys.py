@@ -1,8 +1,7 @@
-"""The contract with the predecessor, its keys: one test for each key of [settings], with its
-default and with its documented effect. No change of dnm may remove a row.
+"""The keys of [settings] that dnm keeps from its predecessor: one test for each key, of its default
+and its documented effect. No change of dnm may remove one.
 
-`test_files.py` has the files and all keys at once, `test_behaviour.py` the behaviour.
-"""
+`test_files.py` tests the files and all keys together, `test_behaviour.py` the behaviour."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ WRONG = {
 
 @pytest.fixture
 def workshop(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """A full queue of 80 cores, six idle machines, and no pods."""
+    """Builds a site with a queue of 80 cores, six idle machines, and no pods."""
     set_up_workshop(sandbox, 6)
     return Site(sandbox, tmp_path / "site")
 
@@ -60,7 +59,7 @@ def wait_in(sandbox: Sandbox, count: int, **more: Any) -> list[str]:
 
 
 def limit(text: str) -> dict[str, str]:
-    """`max` of the queue of dev."""
+    """Returns `max` of the queue of dev in a queue document."""
     root = yaml.safe_load(text)["partitions"][0]["queues"][0]
     (result,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
     return {name: str(amount) for name, amount in result["resources"]["max"].items()}
@@ -101,7 +100,7 @@ def test_invalid_value_ends_a_run_with_exit_code_2(workshop: Site, key: str, val
 def test_kubeconfig_path_defaults_to_client_loading(
     sandbox: Sandbox, workshop: Site, tmp_path: Path
 ) -> None:
-    """Without the key, the client's default loading: KUBECONFIG, then ~/.kube/config."""
+    """Without the key, the Kubernetes client reads $KUBECONFIG, then ~/.kube/config."""
     wait_in(sandbox, 1)
     assert workshop.plan().exit_code == 0
     workshop.change(kubeconfig_path="")
@@ -118,7 +117,7 @@ def test_kubeconfig_path_defaults_to_client_loading(
 def test_monitored_namespaces_limits_the_served_namespaces(
     sandbox: Sandbox, workshop: Site
 ) -> None:
-    """A comma-separated list: each of them is served, and no other."""
+    """The key is a comma-separated list. dnm serves exactly these namespaces."""
     Site.write(
         workshop.directory / "queues.json",
         f'{{"dev": "{QUEUE}", "notebook": "root.anvil.services.notebook"}}',
@@ -135,7 +134,7 @@ def test_monitored_namespaces_limits_the_served_namespaces(
 
 
 def test_reversion_idle_seconds_delays_a_return(sandbox: Sandbox, workshop: Site) -> None:
-    """A lent node without active pods for longer than this is returned, and not before."""
+    """dnm returns a lent node once it has had no active pods for this long, and not before."""
     workshop.change(reversion_idle_seconds="600")
     pods = wait_in(sandbox, 25)
     workshop.run_until_rest()
@@ -154,7 +153,7 @@ def test_reversion_idle_seconds_delays_a_return(sandbox: Sandbox, workshop: Site
 
 
 def test_check_interval_seconds_defines_a_late_run(sandbox: Sandbox, workshop: Site) -> None:
-    """The interval of evaluation: a run that is three of them late is reported."""
+    """The key is the interval between runs. dnm reports a run that is three intervals late."""
     workshop.change(check_interval_seconds="86400")
     workshop.command("run")
     assert workshop.command("status", "--health").returncode == 0
@@ -166,7 +165,7 @@ def test_check_interval_seconds_defines_a_late_run(sandbox: Sandbox, workshop: S
 def test_max_converted_nodes_limits_all_namespaces_together(
     sandbox: Sandbox, workshop: Site, most: int
 ) -> None:
-    """At any time, for all namespaces together."""
+    """The cap holds at any time, for the nodes of all namespaces together."""
     workshop.change(max_converted_nodes=str(most))
     wait_in(sandbox, 100)
     workshop.run_until_rest()
@@ -177,7 +176,7 @@ def test_max_converted_nodes_limits_all_namespaces_together(
 def test_yunikorn_cm_name_selects_the_edited_config_map(
     sandbox: Sandbox, workshop: Site, name: str
 ) -> None:
-    """The ConfigMap of that name is edited, and no other."""
+    """dnm edits the ConfigMap of that name, and no other."""
     sandbox.set_queues(WORKSHOP_QUEUES, name="site-queues")
     workshop.change(yunikorn_cm_name="" if name == "yunikorn-configs" else name)
     wait_in(sandbox, 25)
@@ -219,7 +218,7 @@ def test_yunikorn_cm_namespace_selects_the_edited_config_map(
 def test_yunikorn_queue_annotation_assigns_a_pod_to_a_queue(
     sandbox: Sandbox, workshop: Site, key: str, place: str
 ) -> None:
-    """The key assigns a pod to a queue, as annotation and as label."""
+    """A pod names its queue by this key, as an annotation or as a label."""
     if key == SITE_KEY:
         workshop.change(yunikorn_queue_annotation=SITE_KEY)
     metadata: dict[str, Any] = {place: {key: QUEUE}}
@@ -245,7 +244,7 @@ def test_configured_queue_annotation_precedes_that_of_yunikorn(
 def test_node_capacity_sets_the_amount_that_a_lent_node_adds(
     sandbox: Sandbox, workshop: Site
 ) -> None:
-    """node_cpu_capacity, node_memory_capacity: what a lent node adds, and removes again."""
+    """node_cpu_capacity and node_memory_capacity are what a lent node adds to a limit."""
     sandbox.add_machine_type("c", cpu="64", memory="128G")
     sandbox.add_machines(3, "c")
     workshop.change(node_type="c", node_cpu_capacity="64", node_memory_capacity="128G")
@@ -263,7 +262,7 @@ def test_node_capacity_sets_the_amount_that_a_lent_node_adds(
 def test_global_cooldown_seconds_separates_two_conversions(
     sandbox: Sandbox, workshop: Site, cooldown: str, waits: int
 ) -> None:
-    """Between two conversions, by a timestamp in the state file. The default is 30."""
+    """The cooldown is the time between two conversions, by a timestamp in the registry."""
     workshop.change(global_cooldown_seconds=cooldown, max_conversions_per_run="1")
     wait_in(sandbox, 80)
     workshop.run()
@@ -277,7 +276,7 @@ def test_global_cooldown_seconds_separates_two_conversions(
 
 
 def test_default_requests_apply_to_pods_without_requests(sandbox: Sandbox, workshop: Site) -> None:
-    """default_cpu_request_m, default_mem_request: of a pending pod that declares nothing."""
+    """default_cpu_request_m and default_mem_request count for a pod that requests nothing."""
     sandbox.add_namespace("dev")
     for number in range(3):
         sandbox.create({

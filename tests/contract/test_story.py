@@ -1,6 +1,5 @@
-"""The contract with the predecessor, the whole story: dnm takes over a host with exactly the
-predecessor's files, on their own paths. No change of dnm may remove a row.
-"""
+"""The replacement of the predecessor by dnm, as one story: dnm takes over a host with exactly the
+predecessor's files, on their own paths. No change of dnm may remove it."""
 
 from __future__ import annotations
 
@@ -70,13 +69,13 @@ def limits(sandbox: Sandbox) -> dict[str, dict[str, object]]:
 
 
 def nodes(host: Host) -> dict[str, str]:
-    """Returns the lent nodes of the record, and their phases."""
+    """Returns the phase of each lent node in converted_nodes.json."""
     recorded = json.loads(host.record.read_text())["nodes"]
     return {name: node["state"]["phase"] for name, node in recorded.items()}
 
 
 def run(sandbox: Sandbox, host: Host) -> None:
-    """A run of the timer, then the time until the next one."""
+    """Plays a run as the timer starts it, then two seconds of the cluster."""
     done = host.run("run")
     assert done.returncode == 0, done.stderr
     sandbox.clock.set(time.time())
@@ -84,7 +83,7 @@ def run(sandbox: Sandbox, host: Host) -> None:
 
 
 def run_until(sandbox: Sandbox, host: Host, expected: dict[str, str]) -> None:
-    """Runs until the record has these nodes in these phases. dnm's clock is the real one."""
+    """Plays runs until converted_nodes.json has these nodes in these phases, in real time."""
     for _ in range(150):
         run(sandbox, host)
         if nodes(host) == expected:

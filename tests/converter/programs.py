@@ -1,4 +1,4 @@
-"""Converters written as shell scripts, and functions that run one to its end."""
+"""Converters that are shell scripts, and functions that run one to its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def script(directory: Path, body: str, name: str = "node-convert") -> Path:
 
 
 def an_environment(*hidden: str) -> Environment:
-    """Returns this process's environment, and the values that must be hidden."""
+    """Returns the environment of a converter, and the values that dnm must hide in its output."""
     return Environment(environment=dict(os.environ), secrets=Secrets(hidden))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the converter's command line and environment."""
+"""Tests of the command line and the environment with which dnm calls a converter."""
 
 from __future__ import annotations
 

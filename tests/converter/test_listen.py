@@ -1,4 +1,4 @@
-"""Tests of waiting for converters: several at once, hanging ones, and ones left running."""
+"""Tests of the wait for converters: several at once, hanging ones, and ones left running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the converter's `--list`: both forms, and every answer that is neither."""
+"""Tests of a converter's answer to `--list`: a table, JSON, and everything else."""
 
 from __future__ import annotations
 

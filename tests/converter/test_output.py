@@ -1,4 +1,4 @@
-"""Tests of a converter's output: node names in it, and what reaches a log or the disk."""
+"""Tests of a converter's output: node names in it, and its parts that dnm logs or stores."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_endless_output_does_not_fill_the_disk(tmp_path: Path) -> None:
 def test_fast_output_does_not_delay_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run still checks its time, and output beyond the limit is skipped."""
+    """A converter that prints without end does not stop dnm: it skips what exceeds the limit."""
     monkeypatch.setattr("dnm.converter.output._OUTPUT_LIMIT", 2**20)
     (tmp_path / "k.err").touch()
     with open(tmp_path / "k.out", "ab", buffering=0) as written:
@@ -101,7 +101,7 @@ REASONS = {
 
 @pytest.mark.parametrize("name", REASONS)
 def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Path) -> None:
-    """The current run and the next one find the same line."""
+    """The run that waits for the converter and the next run choose the same line as the reason."""
     key, lines, reason = REASONS[name]
     message = tmp_path / "said"
     message.write_text("".join(f"{line}\n" for line in lines))

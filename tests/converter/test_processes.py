@@ -1,4 +1,4 @@
-"""Tests that a process differs from a later one with the same number."""
+"""Tests that dnm distinguishes a process from a later one with the same process id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_later_process_with_the_same_number_differs() -> None:
 
 
 def test_process_of_an_earlier_boot_differs() -> None:
-    """A timer starts the same programs at the same ticks of every boot."""
+    """Ids and start times may repeat after a boot, so dnm compares the boot id too."""
     own = process_of(os.getpid())
     assert own is not None and own.boot
     before = msgspec.structs.replace(own, boot="00000000-0000-0000-0000-000000000000")

@@ -1,4 +1,4 @@
-"""Tests of starting a converter, and of finding it again, also if its keeper is killed."""
+"""Tests of the start of a converter, and of finding it again even if its parent is killed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_damaged_record_of_a_call_is_unknown(convert: NodeConvert, content: byte
 
 
 def start_without_keeper(convert: NodeConvert) -> Started:
-    """Starts a converter, kills only its keeper, and returns the recorded processes."""
+    """Starts a converter and kills its parent (the keeper). Returns both recorded processes."""
     keeper = convert.start("a002", [str(convert.config.node_convert_path)])
     wait_until(lambda: started_at(convert.directory / "a002").converter)
     started = started_at(convert.directory / "a002")
@@ -95,7 +95,7 @@ def test_killed_keeper_does_not_end_the_wait(convert: NodeConvert, is_late: bool
 
 
 def test_process_with_a_reused_number_is_not_ended(convert: NodeConvert) -> None:
-    """After a reboot other processes have the recorded numbers, even with the same ticks."""
+    """After a reboot, another process may have the recorded id and even the same start time."""
     own = process_of(os.getpid())
     assert own is not None
     convert.directory.mkdir()
@@ -109,7 +109,7 @@ def test_process_with_a_reused_number_is_not_ended(convert: NodeConvert) -> None
 
 @pytest.mark.parametrize("code", [0, 1], ids=["good", "failed"])
 def test_end_of_a_call_starts_a_run(tmp_path: Path, code: int) -> None:
-    """The run starts once the exit code can be read, and not before."""
+    """The file that starts a run is created only when the run can read the exit code."""
     path = script(tmp_path, f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit {code}")
     config = a_config(tmp_path, node_convert_path=path)
     convert = NodeConvert(config, dict(os.environ))
