@@ -1,10 +1,9 @@
-"""A model of slurm-bridge with a Slurm and a Kubernetes as state.
+"""A model of slurm-bridge, with Slurm and Kubernetes as values in memory.
 
-Each step is one pass of its node controller, in its order: registration, taint, state. The pass
-that drains a schedulable Node also lifts that drain. Slurm deletes no node that is reserved or has
-work. A missing partition stops the registration. Occasional behaviour is a switch. Its jobs have
-pods on the Node, which end with them.
-"""
+Each step is one pass of slurm-bridge's node controller, in its order: registration, taint, state.
+The pass that drains a schedulable Node also lifts that drain. Slurm deletes no node that is
+reserved or has work. A missing partition stops the registration. A test switches on what happens
+only at times. A job of slurm-bridge has a pod on the Node, which ends with it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ FENCE_KEY = "dynamic-node-manager/batch"
 
 
 class BridgedMachine(Machine):
-    """A machine of the model. `is_in_slurm`: Slurm has a record of it."""
+    """A machine of the model. `is_in_slurm` is true while Slurm has a record of it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -59,8 +58,8 @@ class BridgedMachine(Machine):
 
 
 class BridgeWorld(World):
-    """The cluster. `flaps`: drains that slurm-bridge lifted from nodes that it was removing;
-    `evicted`: pods of a namespace that its taint has ended."""
+    """The model. `flaps` are the drains that slurm-bridge wrongly lifted while it removed a node.
+    `evicted` are the tenants' pods that were ended by slurm-bridge's taint."""
 
     make = BridgedMachine
     machines: dict[str, BridgedMachine]  # type: ignore[assignment]
@@ -169,7 +168,7 @@ class BridgeWorld(World):
 
 
 class SlurmSide(nodeset_world.SlurmSide):
-    """The model as `Slurm`."""
+    """The Slurm client of a converter, which reads and changes the model."""
 
     world: BridgeWorld
 
@@ -202,8 +201,8 @@ class SlurmSide(nodeset_world.SlurmSide):
 
 
 class KubeSide(nodeset_world.KubeSide):
-    """The model as `KubeSide` with its bridge connection. It parses the record annotation
-    itself."""
+    """The Kubernetes client of bridge-convert, which reads and changes the model. It has its own
+    parser for dnm's annotation on a Node."""
 
     world: BridgeWorld
 

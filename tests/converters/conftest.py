@@ -1,4 +1,4 @@
-"""The site of the tests on real Slurm."""
+"""The fixture of the tests on a real Slurm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.slurm_lab import SlurmSite, make_site
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SlurmSite]:
-    """Returns a site with the installed Slurm; tests/real/slurm_generations.py uses other
-    versions."""
+    """Yields a site with the installed Slurm. tests/real/slurm_generations.py replaces it by sites
+    with other versions."""
     with make_site(tmp_path) as made:
         yield made

@@ -1,9 +1,8 @@
-"""A model of slurm-operator in DaemonSet mode, with a Slurm and a Kubernetes as state.
+"""A model of slurm-operator in DaemonSet mode, with Slurm and Kubernetes as values in memory.
 
-It keeps the operator's order: a pod on each matching Node; a pod that no longer matches is drained,
-then deleted; a new pod's record is set IDLE, whatever it was. Its traps are switches. Each call of
-a program is one step of the model's time, and the program may be killed at it.
-"""
+The model acts in the operator's order: it creates a pod on each matching Node, drains and then
+deletes a pod that no longer matches, and sets a new pod's node in Slurm to IDLE. A test switches on
+harmful behaviour. Each call of a converter is a step of the model's time and may kill it."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The exception that kills the program."""
+    """The exception that ends a converter as SIGKILL would; no code may catch it."""
 
 
 class Machine:
@@ -57,8 +56,8 @@ class Machine:
 
 
 class World:
-    """The cluster. `lost` has every job that a pod's end killed, `shared` every moment at which a
-    machine was open to pods and to jobs."""
+    """The model. `lost` has each job that died with its slurmd's pod, and `shared` each moment at
+    which a machine accepted both pods and jobs: both must stay empty."""
 
     make: type[Machine] = Machine
 
@@ -94,7 +93,7 @@ class World:
     # --- time ---------------------------------------------------------------------------------
 
     def call(self, name: str, act: Callable[[], T]) -> T:
-        """Handles one call from outside; the model makes a step before it."""
+        """Makes a step of the model, then a converter's call; kills the converter if due."""
         self.calls += 1
         self.step()
         if self.calls == self.kill_at and not self.kill_after:
@@ -192,7 +191,7 @@ class World:
 
 
 class SlurmSide:
-    """The model as `Slurm`."""
+    """The Slurm client of a converter, which reads and changes the model."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -292,7 +291,7 @@ class SlurmSide:
 
 
 class KubeSide:
-    """The model as `KubeSide` and `NodeSetConnection`."""
+    """The Kubernetes client of nodeset-convert, which reads and changes the model."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -430,5 +429,5 @@ def changed(value: S, **fields: Any) -> S:
 
 
 def patience() -> dict[str, Any]:
-    """Returns settings with which a program waits only for the model's steps."""
+    """Returns settings without pauses, so that a converter waits only for steps of the model."""
     return {"poll_seconds": timedelta(0), "verify_seconds": timedelta(0)}

@@ -1,4 +1,4 @@
-"""A program of the converter's contract on a model in memory, as its tests call it."""
+"""A shipped converter that runs in the process of the test, on a model of Slurm and Kubernetes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ W = TypeVar("W")
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Returns a directory in memory if possible, since journals are forced to disk at each step."""
+    """Yields a directory in memory if possible, because converters sync their journals often."""
     with TemporaryDirectory(dir=in_memory()) as directory:
         yield Path(directory)
 
 
 def a_journal(node: str = "a001", **fields: Any) -> Journal:
-    """Returns the journal of a conversion for a namespace that has begun."""
+    """Returns the journal (a converter's record of its stages) of a lend that has begun."""
     journal = Journal(
         node=node, operation="op-1", direction=Direction.K8S, instance="prod", begun=BOOTED
     )
@@ -38,7 +38,7 @@ def a_journal(node: str = "a001", **fields: Any) -> Journal:
 
 
 class PlayedProgram(Generic[W]):
-    """A program with both sides made for each call; a test can replace them."""
+    """A converter. Each call makes new clients of Slurm and Kubernetes; a test can replace them."""
 
     machines: ClassVar[Machines]
     keys: ClassVar[dict[str, Any]] = {}
@@ -72,7 +72,7 @@ class PlayedProgram(Generic[W]):
         return self.pool().resume(self.store.load_open("prod", lambda why: None))
 
     def under_way(self) -> NodeConversion:
-        """Returns a conversion with a finished claim."""
+        """Returns a conversion that has claimed its node in Slurm and done nothing else."""
         writer = JournalWriter(self.store, a_journal(NODE, node_type="a", namespace="dev"))
         sides = self.pool().sides
         node_conversion = NodeConversion(

@@ -1,9 +1,8 @@
-"""A model of slurm-operator in StatefulSet mode: `replicas` pods on the Nodes that it selects.
+"""A model of slurm-operator in StatefulSet mode, which runs `replicas` pods on matching Nodes.
 
-It keeps the operator's order of removal: not Ready, the lower cost, drained already, the higher
-ordinal. It drains and then deletes the chosen pod, and releases the others. Its traps are switches,
-in addition to those of `nodeset_world`.
-"""
+To remove a pod, it chooses as the operator does: not Ready, then the lower deletion cost, then
+drained already, then the higher ordinal. It drains and then deletes that pod, and resumes the
+others. A test switches on harmful behaviour, in addition to that of `nodeset_world`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ OPERATOR = "slurm-operator:"
 
 
 class StatefulWorld(World):
-    """The cluster. `waiting`: ordinals of pods for which no Node has free capacity."""
+    """The model. `waiting` are the ordinals of pods for which no Node has free capacity."""
 
     def __init__(self, seed: int = 0, machines: int = 3) -> None:
         self.replicas, self.version = machines, 1
@@ -111,7 +110,7 @@ class StatefulWorld(World):
 
 
 class KubeSide(nodeset_world.KubeSide):
-    """The model as `KubeSide` and `NodeSetConnection`."""
+    """The Kubernetes client of nodeset-convert, which reads and changes the model."""
 
     world: StatefulWorld
 

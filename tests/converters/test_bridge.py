@@ -1,4 +1,4 @@
-"""Tests of bridge-convert on a model of slurm-bridge: its steps and its traps."""
+"""Tests of bridge-convert on a model of slurm-bridge: its steps, and slurm-bridge's pitfalls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SOON = timedelta(seconds=0.01)
 
 
 class Program(PlayedProgram[BridgeWorld]):
-    """The program bridge-convert on a model."""
+    """The converter bridge-convert, run on the model."""
 
     machines = Machines.BRIDGED
     slurm, kube = SlurmSide, KubeSide
@@ -61,7 +61,7 @@ def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
 
 
 def assert_batch(world: BridgeWorld) -> None:
-    """Asserts that slurm-bridge has the node as before."""
+    """Asserts that the node is slurm-bridge's again, as before the lend."""
     for _ in range(6):
         world.step()
     machine = world.machines[NODE]
@@ -88,7 +88,7 @@ def assert_lent(world: BridgeWorld) -> None:
 def test_removes_and_restores_both_names_of_the_label(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    """The contract requires it: slurm-bridge's label has a long and a short name."""
+    """slurm-bridge's label has a long and a short name: a lend removes both, a return sets both."""
     made = program(tmp_path)
     del made.machine.labels[LABEL]
     made.machine.labels |= dict.fromkeys(names, "true")
@@ -102,7 +102,7 @@ def test_removes_and_restores_both_names_of_the_label(
 
 
 def test_removing_only_the_label_would_let_a_busy_node_flap() -> None:
-    """The trap is the reason for the order of stages; the model has it."""
+    """Shows on the model why bridge-convert cordons a Node before it removes the label."""
     world = BridgeWorld()
     machine = world.machines[NODE]
     machine.jobs["1"] = 10
@@ -135,8 +135,8 @@ def test_node_without_partitions_is_still_returned(tmp_path: Path) -> None:
 
 
 class Cordoning(KubeSide):
-    """An administrator who cordons the Node just after its fence is removed; `is_killed`
-    follows."""
+    """An administrator cordons the Node just after dnm has removed its taint. With `is_killed`, the
+    converter is then killed."""
 
     is_killed = False
 
@@ -154,8 +154,8 @@ class CordoningKilled(Cordoning):
 
 
 class Unlabelling(KubeSide):
-    """An administrator who removes the label just after dnm's cordon, or after the return has added
-    it. The machine is to leave Slurm."""
+    """An administrator takes the machine out of Slurm: removes slurm-bridge's label just after
+    dnm's cordon in a lend, or just after a return has restored it."""
 
     def set_cordon(self, node: str, cordon: bool) -> None:
         super().set_cordon(node, cordon)
@@ -200,8 +200,8 @@ def test_gives_up_a_node_after_its_label_is_removed_outside_dnm(
 
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
 def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
-    """It comes while dnm waits for the opened Node, and while the journal still has dnm's
-    cordon."""
+    """An administrator's cordon stays, even if dnm was killed before its journal recorded that its
+    own cordon is gone."""
     made = program(tmp_path)
     made.kube = kube
     if kube is Cordoning:
@@ -220,8 +220,8 @@ def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> Non
 
 @pytest.mark.parametrize("kube", [Cordoning, CordoningKilled])
 def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None:
-    """slurm-bridge drains the node again, and dnm waits for it and reports it; or a kill comes
-    between the change and its line in the journal."""
+    """slurm-bridge drains a cordoned node, so the return fails and reports the cordon. Also after a
+    kill, dnm does not take the cordon for its own."""
     made = program(tmp_path, stage_timeout_seconds=SOON)
     made.lend()
     made.kube = kube
@@ -237,8 +237,8 @@ def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None
 
 @pytest.mark.parametrize("jobs", [{}, {"77": 10**6}], ids=["idle", "a job"])
 def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[str, int]) -> None:
-    """An administrator adds the label while the node is lent. Slurm then has it in service, and a
-    cordon would drain it."""
+    """An administrator restores the label while the node is lent, so that Slurm has it in service.
+    A cordon by dnm would then drain it."""
     made = program(tmp_path)
     assert made.lend().result == "ok"
     made.machine.labels[LABEL] = "true"
@@ -254,7 +254,7 @@ def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[str
 
 
 def seen_of(bridged_machine: BridgedMachine) -> tuple[Any, ...]:
-    """Returns the state that the converter may change."""
+    """Returns everything that a converter may change on a machine, for comparison."""
     return (
         bridged_machine.is_cordoned,
         dict(bridged_machine.labels),
@@ -308,7 +308,7 @@ def uncordon(bridged_machine: BridgedMachine) -> None:
 def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[BridgedMachine], None]
 ) -> None:
-    """The claim is checked before the stage, and between the last reads and the change."""
+    """The converter checks its claim before it removes the label, and again at the change."""
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
@@ -335,8 +335,8 @@ def test_removal_of_the_label_outside_dnm_is_detected(tmp_path: Path) -> None:
 def test_change_between_two_reads_is_detected(
     tmp_path: Path, spoil: Callable[[BridgedMachine], None]
 ) -> None:
-    """The reservation is gone, and something happens before the last read of the jobs, or to the
-    Node after it."""
+    """In a lend, the machine changes after dnm has deleted its reservation. The last reads before
+    dnm removes slurm-bridge's label detect that."""
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
@@ -442,8 +442,8 @@ def test_record_without_instance_is_ignored(tmp_path: Path) -> None:
 
 
 def test_list_includes_lent_nodes_unknown_to_slurm(tmp_path: Path) -> None:
-    """A lent machine is out of service, and its journal proves the claim. The Node's annotation
-    alone proves nothing."""
+    """A lent machine has no record in Slurm. The list shows it by its journal, not by the Node's
+    annotation, which others may write."""
     made = program(tmp_path)
     world = made.world = BridgeWorld(machines=4)
     made.lend()

@@ -1,4 +1,4 @@
-"""Tests of bridge-convert's reads over HTTP: Nodes with the annotations of slurm-bridge and of
+"""Tests of what bridge-convert reads over HTTP: Nodes with the annotations of slurm-bridge and of
 dnm."""
 
 from __future__ import annotations

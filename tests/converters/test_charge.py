@@ -1,6 +1,6 @@
-"""Tests of charging lent nodes to a Slurm account: the time, the protection of the node meanwhile,
-and nodes that can't be charged. The model is nodeset-convert's, with reservations that can be
-charged."""
+"""Tests of charging lent nodes to a Slurm account: when it is done, that no other claim can take
+the node meanwhile, and nodes that can't be charged. The model is nodeset-convert's, in which a
+reservation can have an account."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ OVERLAPS = "Requested reservation overlaps with another reservation"
 
 
 class World(nodeset_world.World):
-    """The cluster. `charged`: reservation -> account, while it is an accounting one. `open`:
-    moments at which a charged node was not drained, so that another claim could have taken it."""
+    """The model. `charged` has the account of each reservation that is charged. `open` has each
+    moment at which a charged node was not drained, so that another claim could have taken it."""
 
     def __init__(self, seed: int = 0, machines: int = 1) -> None:
         self.charged: dict[str, str] = {}
@@ -111,7 +111,7 @@ class SlurmSide(nodeset_world.SlurmSide):
 
 
 def no_wait() -> StopRequest:
-    """Advances only the model's time."""
+    """Returns a stop request, in which waits take no time."""
     control = StopRequest()
     control.stop.wait = lambda timeout=None: control.stop.is_set()  # type: ignore[method-assign]
     return control
@@ -129,7 +129,7 @@ def program(directory: Path, account: str = "proj", **settings: Any) -> Program:
 
 
 def note_of(made: Program) -> str:
-    """Returns the journal's note about the current claim."""
+    """Returns what the journal notes about the last claim."""
     journal = made.store.load(NODE)
     assert journal is not None
     return [line.note for line in journal.lines if line.stage == "verify"][-1]
@@ -193,8 +193,8 @@ def test_lost_answer_of_a_charge_is_read_back(tmp_path: Path) -> None:
 def test_overlapping_reservation_does_not_stop_a_return(
     tmp_path: Path,
 ) -> None:
-    """Slurm allows it over an accounting one. dnm's can't become a claim again, and lets no job
-    in."""
+    """Slurm allows a reservation over one that is only for accounting. dnm then can't have the node
+    alone again, but the return succeeds."""
     made = program(tmp_path)
     world = made.world
     made.lend()
@@ -207,7 +207,7 @@ def test_overlapping_reservation_does_not_stop_a_return(
 
 
 def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
-    """Slurm grants a reservation with another name; the drain shows the owner."""
+    """Slurm would let another instance reserve a charged node, but dnm's drain prevents that."""
 
     class Dies(SlurmSide):
         def charge_reservation(self, name: str, account: str) -> None:
@@ -231,7 +231,7 @@ def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kill_after", [False, True])
 def test_kill_at_any_call_leaves_no_lend_uncharged(tmp_path: Path, kill_after: bool) -> None:
-    """A kill follows each call of a lend and a return, and then a repetition."""
+    """Kills a lend or a return at each call in turn, then repeats it."""
     calls = 0
     for kill_at in range(5, 400):
         made = program(tmp_path / f"{kill_at}", boot_timeout_seconds=timedelta(minutes=5))

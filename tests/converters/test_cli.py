@@ -1,5 +1,5 @@
-"""Tests of node-convert's command line: usage, --list, dry runs, refusals. Slurm is recorded
-text."""
+"""Tests of node-convert's command line: usage, --list, dry runs, refusals. Slurm's answers are
+recorded text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ esac
 
 
 class Host:
-    """A host with recorded Slurm commands, hooks and a configuration."""
+    """A host with Slurm commands that print recorded text, with hooks and a configuration."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -65,7 +65,7 @@ class Host:
         return JournalStore(load_settings({}, {}, self.config).state_dir)
 
     def begin(self, node: str, stage: str, **fields: object) -> None:
-        """Writes a journal in which a lending has reached this stage."""
+        """Writes the journal of a lend that has begun this stage."""
         line = StageLine(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
         self.store.save(a_journal(node, node_type="a", lines=(line,), **fields))
 
@@ -122,7 +122,7 @@ def test_list_offers_charging_if_slurm_has_slurmdbd(host: Host, storage: str) ->
 
 @pytest.mark.parametrize("what", ["--reserve", "--unreserve"])
 def test_empty_reservation_name_is_refused(host: Host, what: str) -> None:
-    """A shell's variable may be empty. Nothing else in the command is done to any node."""
+    """A shell variable may be empty by mistake. The converter then changes no node."""
     times = "--from", "2026-12-01T13:00:00Z", "--until", "2026-12-01T17:00:00Z"
     answer = host.run(what, "", "--node-type", "a", "--num-nodes", "1", *times)
     assert answer.returncode == 1
@@ -157,7 +157,7 @@ def test_list_names_partitions_and_features(host: Host) -> None:
 
 
 def test_excluded_node_is_not_chosen(host: Host) -> None:
-    """a005 is the only node of the type that could be lent."""
+    """Only a005 could be lent, so that a call with `--exclude a005` lends none."""
     lend = ("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--dry-run")
     assert host.run(*lend, "--exclude", "a[001-004]").returncode == 0
     answer = host.run(*lend, "--exclude", "a[004-005]")
@@ -214,7 +214,7 @@ def test_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> No
 
 
 def test_refused_claim_leaves_nothing_behind(host: Host) -> None:
-    """Only the file that starts a run is written."""
+    """Slurm refuses the reservation. Apart from the file that starts a run, nothing changes."""
     wakeup = host.directory / "wake"
     words = ("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
     answer = host.run(*words, DNM_WAKE=str(wakeup))
@@ -253,8 +253,8 @@ def test_empty_journal_stops_only_its_node(host: Host) -> None:
 
 
 def test_prepared_node_without_reservation_is_not_skipped(host: Host) -> None:
-    """Its drain was overwritten and its reservation deleted. dnm once reported 'skipped' with exit
-    0 and closed the journal of a machine that was half a Kubernetes node."""
+    """The node is half converted, but an administrator replaced its drain and deleted its
+    reservation. Once, the converter skipped it with exit code 0 and closed its journal."""
     drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
     script = SCONTROL.replace("State=IDLE Partitions=main' ;;", f"{drained}' ;;")
     host.write("bin/scontrol", script.replace("@CALLS@", str(host.calls)))
@@ -299,8 +299,8 @@ def test_closed_pipe_does_not_fail_the_list(host: Host, how: str, code: int, sai
 
 @pytest.mark.parametrize("how", ["2>/dev/full", "2> >(true)", "> >(true) 2>&1"])
 def test_conversion_continues_after_stdout_is_closed(host: Host, how: str) -> None:
-    """The other end of ssh may be gone. A conversion once stopped at its first line, with an open
-    journal."""
+    """The ssh connection that started it may be gone. Once, a conversion stopped when it printed
+    its first line, with an open journal."""
     words = "--set k8s --node-name a005"
     assert redirected(host, words, f"{how}; exit $?") == (1, "")
     journal = host.store.load("a005")
@@ -323,7 +323,7 @@ def test_reports_why_no_node_can_be_lent(host: Host) -> None:
 
 
 def test_list_does_not_import_kubernetes(host: Host) -> None:
-    """The test counts modules, since every run of dnm may call the list."""
+    """Each run of dnm may call `--list`, so it must not import slow modules."""
     code = (
         "import sys; from dnm.converters.cli import main\n"
         "try: main(['--list'])\n"
@@ -342,8 +342,8 @@ def test_list_does_not_import_kubernetes(host: Host) -> None:
 def test_unreadable_journal_is_listed_and_its_node_not_chosen(
     host: Host,
 ) -> None:
-    """a005 is the only candidate. An empty file, garbage and a named pipe are each a reason to
-    leave it, with the next step."""
+    """Only a005 could be lent. If its journal is an empty file, garbage or a named pipe, it is not
+    lent, and the list shows the next step."""
     path = host.store.directory / "a005.json"
     for make in (
         lambda: path.touch(mode=0o600),
@@ -369,8 +369,8 @@ def test_unreadable_journal_is_listed_and_its_node_not_chosen(
     ("stage", "is_claimed"), [("claim", False), ("prepare", True)], ids=["free", "prepared"]
 )
 def test_list_reports_claims_and_instances(host: Host, stage: str, is_claimed: bool) -> None:
-    """A journal alone is a claim only if the machine may have changed. A held lock shows that a
-    converter runs."""
+    """A journal counts as a claim of its node only from the first stage that changes the machine. A
+    held lock shows that its converter still runs."""
     host.begin("a005", stage, namespace="dev", request="r1")
     for is_held in (True, False):
         with host.store.lock("a005") if is_held else nullcontext():

@@ -1,4 +1,4 @@
-"""Tests of the Slurm edge with replaced commands: environment, time-outs, refusals, names."""
+"""Tests of the Slurm client with replaced commands: environment, time-outs, refusals, names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dnm.model.errors import SlurmError
 
 
 def client_with(directory: Path, timeout: float = 5, **scripts: str) -> SlurmClient:
-    """Returns a client with programs of these names and shell texts, before any others."""
+    """Returns a Slurm client that finds these shell scripts first in its PATH."""
     for name, text in scripts.items():
         path = directory / name
         path.write_text(f"#!/bin/sh\n{text}\n")
@@ -67,7 +67,7 @@ def test_commands_are_lists_of_one_node() -> None:
 
 
 def test_reservation_fails_if_jobs_or_other_reservations_have_the_node(tmp_path: Path) -> None:
-    """Without a flag Slurm refuses a node with a job; with OVERLAP no other reservation matters."""
+    """Checks the flags: without any, Slurm refuses a node with jobs or another reservation."""
     client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
     client.create_reservation("k8s-a001", "a001")
     client.create_reservation("k8s-a001", "a001", flags=IGNORE_JOBS)
@@ -134,7 +134,7 @@ def test_longest_event_name_fits_longest_host_name(tmp_path: Path) -> None:
 
 
 def test_unknown_node_is_reported(tmp_path: Path) -> None:
-    """In a Slurm with dynamic nodes the last one may just have left."""
+    """In a Slurm with dynamic nodes, scontrol may print that there are no nodes at all."""
     client = client_with(tmp_path, scontrol="echo No nodes in the system")
     with pytest.raises(SlurmRefused, match="knows no node a001"):
         client.read_node("a001")
@@ -217,7 +217,7 @@ def test_missing_programs_are_reported(tmp_path: Path) -> None:
 
 
 def test_forged_record_is_not_an_unknown_node(tmp_path: Path) -> None:
-    """dnm forgets a node that Slurm does not know."""
+    """An unclear answer must not mean "unknown node", because dnm forgets unknown nodes."""
     forged = "NodeName={} CPUAlloc=0 AllocMem=0 State=IDLE Partitions=main"
     both = "; ".join(f"echo '{forged.format(name)}'" for name in ("a001", "a002"))
     for script in (both, both.replace("a001", "a003")):

@@ -1,5 +1,5 @@
-"""Tests of `dnm convert-test` on a real Slurm, with the sample hooks. The machine is a folder:
-files in it are what a kubelet leaves behind, and a power cycle ends what only runs."""
+"""Tests of `dnm convert-test` on a real Slurm, with the sample hooks. A folder plays the machine:
+files in it are what a kubelet leaves behind, and a power cycle removes running processes only."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ LEFTOVERS = {
 
 
 class TestSite:
-    """A site with the machine a001, a folder. It is out of service, and its kubelet leaves things
-    behind."""
+    """A site with the machine a001, which a folder plays. It is drained in Slurm, and its kubelet
+    leaves files and mounts behind."""
 
     __test__ = False
 
@@ -92,7 +92,7 @@ class TestSite:
         path.write_text(f"{path.read_text()}M={self.machine}\n{text}\n")
 
     def sample(self, kind: str, name: str) -> None:
-        """Copies a sample hook and edits the lines at its top, as a site does."""
+        """Copies a sample hook and edits the settings at its top, as a site does."""
         text = (SAMPLES / kind / name).read_text()
         for key, value in (
             ("kubelet", "kubelet"), ("kubernetes", "kubernetes"), ("cni", "cni"),
@@ -190,7 +190,7 @@ def test_reports_each_leftover_with_its_hook(tested: TestSite, rounds: int) -> N
 
 @pytest.mark.parametrize("rounds", by_night(1, 10))
 def test_sample_hooks_leave_nothing_over(tested: TestSite, rounds: int) -> None:
-    """The node is DOWN from an earlier boot."""
+    """The test begins with a node that is DOWN; each round of it leaves nothing on the machine."""
     tested.use_samples()
     tested.site.lab.run("scontrol", "update", "nodename=a001", "state=down", f"reason={WHY}")
     done = tested.run("a001", "--rounds", str(rounds))

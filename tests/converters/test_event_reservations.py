@@ -1,4 +1,4 @@
-"""Tests of the nodes that are reserved for an event: those that can be lent when it begins."""
+"""Tests of reserving nodes in Slurm for an event, so that they can be lent when it begins."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ NAME = occurrence_name("w", BEGINS, "test")
 
 
 class Slurm:
-    """A Slurm with reservations by name. It refuses a begin at which a job may still run."""
+    """A Slurm with reservations by name. It refuses one that begins while a job may still run."""
 
     def __init__(self, **begins: datetime) -> None:
         self.begins = {f"{NAME}-{node}": at for node, at in begins.items()}
@@ -108,7 +108,7 @@ def test_unreserve_deletes_only_reservations_of_the_occurrence() -> None:
 
 
 def test_late_reservation_is_moved_and_never_lost() -> None:
-    """It is the first choice. If Slurm refuses one, another is used, and it stays as it was."""
+    """dnm first tries to move reservations that begin late; if Slurm refuses, they stay as is."""
     soon = BEGINS + timedelta(minutes=4)
     slurm: Any = Slurm(a001=BEGINS + HOUR, a002=BEGINS + HOUR, a003=soon)
     shared = Reservation(name=f"{NAME}-a004", start=BEGINS + HOUR, end=None, nodes=("a004", "a005"))

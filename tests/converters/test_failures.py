@@ -1,4 +1,4 @@
-"""Tests of the pause of a node after a failed conversion: its length, and the journal's facts."""
+"""Tests of how long a node is not lent after a failed conversion, by the facts in its journal."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_next_conversion_gets_only_the_failure_count() -> None:
 def test_failure_extends_the_pause_and_success_resets_it(
     ends: list[bool], shortest: timedelta
 ) -> None:
-    """The facts may be anything. A pause is never longer than a day."""
+    """The pause doubles with each failure in a row, up to a day, in any sequence of results."""
     made, row, now = a_journal(), 0, datetime(2026, 1, 1, tzinfo=UTC)
     before = timedelta(0)
     for is_good in ends:

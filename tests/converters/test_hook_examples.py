@@ -53,7 +53,7 @@ def test_each_hook_has_an_example() -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
 def test_example_hooks_pass_shellcheck(tmp_path: Path) -> None:
-    """The lab's hooks are checked too, as written for a demo or a test."""
+    """The hooks that the lab writes for a demo or a test are checked too."""
     write_lab_hooks(tmp_path, tmp_path / "slurm", "http://127.0.0.1:1", {"cpu": "8"})
     lab = [path for path in tmp_path.iterdir() if os.access(path, os.X_OK)]
     answer = subprocess.run(
@@ -105,7 +105,7 @@ def test_example_hook_does_its_work_and_hides_the_secret(
 
 
 def test_reset_of_a_switched_off_machine_switches_it_on(tmp_path: Path) -> None:
-    """Controllers of several makers refuse to switch off what is off."""
+    """Some BMCs refuse to power-cycle a machine that is off, so the hook switches it on."""
     refuses = "*off) echo 'Command not supported in present state' >&2; exit 1;;"
     answer = f"case $* in *status) echo 'Chassis Power is off';; {refuses} esac"
     done, calls = played_on_node(HOOKS / "ipmi" / "reset", tmp_path, ipmitool=answer)
@@ -206,8 +206,8 @@ def test_leftovers_reports_a_changing_folder(tmp_path: Path) -> None:
 
 
 def test_masterless_site_changes_only_the_top_lines(tmp_path: Path) -> None:
-    """The site has a role file and a script that applies it; exit 2 means that it changed
-    something."""
+    """A site without a Puppet server edits only the settings at the top of the hook. Exit code 2 of
+    its script means that it changed something."""
     text = (HOOKS / "puppet" / "join").read_text()
     top, script = text.split("\nexec ssh", 1)
     role = tmp_path / "etc" / "role"

@@ -1,5 +1,5 @@
-"""Tests of hooks as real processes: environment, secrets, time-outs with children, leftover
-hooks."""
+"""Tests of hooks as real processes: environment, secrets, time-outs with children, and hooks that
+outlive their converter."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_endless_hook_lines_use_bounded_memory(script: Script) -> None:
 
 
 def test_hook_starts_only_after_its_process_is_recorded(script: Script, tmp_path: Path) -> None:
-    """So the journal can record its process first. If its parent has gone, it never begins."""
+    """The hook waits until the journal has its process; if the converter dies before, it ends."""
     path = script(f"echo begun >'{tmp_path}/begun'")
     starter = subprocess.Popen(
         [sys.executable, "-c",

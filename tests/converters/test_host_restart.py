@@ -1,5 +1,5 @@
 """Tests of a host that goes down during a conversion, on a real Slurm. dnm, its converter and the
-keeper die together at each stage. Later runs continue every claim."""
+converter's parent die together at each stage. Later runs complete the conversion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RETURNING = (pytest.param("convert.reset:after", marks=pytest.mark.night),)
 
 
 class Place:
-    """A site on the lab, with pods that need a node each."""
+    """A site on the shared Slurm, with pods that need a node each."""
 
     def __init__(
         self, directory: Path, sandbox: Sandbox, pods: int = 1, **settings: object
@@ -86,7 +86,7 @@ class Place:
         return ended
 
     def settle(self, is_so: Callable[[], bool], seconds: float = 600) -> None:
-        """Runs with growing intervals: a failed step is retried a minute later."""
+        """Plays runs until `is_so`, with growing intervals, because a retry takes a minute."""
         deadline, pause = time.monotonic() + seconds, 0.5
         while not is_so():
             ended = self.run()
@@ -95,7 +95,7 @@ class Place:
             pause = min(1.5 * pause, 8.0)
 
     def kill_in(self, point: str) -> None:
-        """Stops the host when the converter has reached this stage, in a run that starts now."""
+        """Starts a run, and kills all of its processes when the converter reaches this point."""
         self.passed.unlink(missing_ok=True)
         self.fault.write_text(f"{point}:hang")
         name, when = point.split(":")
@@ -118,7 +118,7 @@ class Place:
         return self.passed.exists() and name in self.passed.read_text().split()
 
     def _kill_converters(self) -> None:
-        """Kills the keeper, the converter and a hook that it may have started."""
+        """Kills the converter, its parent, and a hook that it may have started."""
         for journal in self.journals():
             if journal.hook is not None and is_alive(journal.hook):
                 os.killpg(journal.hook.pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ class Place:
         return list(self.store.load_all(lambda node, why: None).values())
 
     def claimed(self) -> list[str]:
-        """Returns the nodes that are not Slurm's alone, by Slurm's own state."""
+        """Returns the nodes that dnm has claimed in Slurm by a reservation or a drain."""
         reserved = {
             name
             for reservation in self.lab.client.read_reservations()
@@ -154,7 +154,7 @@ class Place:
         return not (self.claimed() or registry.nodes or registry.requests or registry.claimed)
 
     def check(self) -> tuple[int, dict[str, str]]:
-        """Returns (exit code, findings about claims: sentence -> next step)."""
+        """Runs `dnm check`; returns its exit code and, about claims, text -> next step."""
         ended = self.site.command("check", "--output", "json", **self.lab.environ)
         result = json.loads(ended.stdout)["checks"]
         return ended.returncode, {
@@ -218,7 +218,7 @@ def test_interrupted_return_is_continued(place: Place, point: str) -> None:
 
 
 def test_claims_survive_a_lost_registry(place: Place) -> None:
-    """Slurm's marks show converted nodes without a record; dnm counts and adopts them."""
+    """Without its registry, dnm finds converted nodes by its marks in Slurm, and adopts them."""
     place.kill_in("convert.prepare:after")
     (claimed,) = place.claimed()
     for path in (place.directory / "state").glob("converted_nodes*"):

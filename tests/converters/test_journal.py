@@ -1,4 +1,4 @@
-"""Tests of the journal: whole after any kill, refused if it is not trusted, one lock a node."""
+"""Tests of converters' journals: complete after any kill, refused if untrusted, locked by node."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_copied_journal_is_refused(tmp_path: Path) -> None:
-    """A call for a002 would work on a001 under the lock of a002."""
+    """Otherwise, a call for a002 would change a001 although it has only the lock of a002."""
     store = JournalStore(tmp_path)
     store.save(journal())
     (tmp_path / "a002.json").write_bytes((tmp_path / "a001.json").read_bytes())

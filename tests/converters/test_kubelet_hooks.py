@@ -1,7 +1,7 @@
-"""Tests of the example hooks that write a kubelet's file, each in a root directory of its own. They
-check the files, their order, and a kill between any two commands with a repetition. ssh is a shell
-on this machine, and the paths at the top of a hook are edited as a site would. Programs that would
-change the machine are replaced by ones that record their calls and the files."""
+"""Tests of the example hooks that write a kubelet's configuration, each in a root directory of its
+own. They check the files, their order, and a repetition after a kill between any two commands. ssh
+is a shell on this machine, and the paths at the top of a hook are edited as a site would. Programs
+that would change the machine are replaced by programs that record calls and files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Machine:
         self.running.write_text("")
 
     def call(self, text: str, kill_at: int = 0) -> subprocess.CompletedProcess[str]:
-        """Calls the hook once. The `kill_at`-th command kills it; 0: none."""
+        """Calls the hook once, with `text` as the kubelet's file. Command `kill_at` kills it."""
         self.file.write_text(text)
         self.calls.write_text("")
         Path(f"{self.root}.left").write_text(str(kill_at))

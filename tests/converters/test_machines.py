@@ -1,4 +1,4 @@
-"""Tests that node-convert never lends, drains or preempts nodes of Slinky: a table of its marks."""
+"""Tests that node-convert never changes nodes of Slinky, by a table of the marks of such nodes."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_slinky_node_is_not_lent(case: str) -> None:
 
 
 def a_claim_of(**changes: Any) -> Any:
-    """Returns a conversion with just the reads before a claim. Any other call to Slurm is an error,
-    so nothing can be drained, ended or requested."""
+    """Returns a conversion that can only make the reads before a claim. Any other call to Slurm is
+    an error, so that a test fails if dnm changes anything."""
     document = {"jobs": {}, "mode": "requeue", "node": node(), **changes}
     return SimpleNamespace(
         node="a001",
@@ -99,7 +99,7 @@ def test_job_with_pods_is_not_preempted(mode: str) -> None:
 
 
 def test_forgotten_job_is_no_failure_of_the_node() -> None:
-    """The job ended after the node was chosen. A failure would cause a pause."""
+    """A job that ended meanwhile makes dnm skip the node, without the pause after a failure."""
 
     def read_job(job: str) -> JobRecord:
         raise SlurmRefused("failed", "slurm_load_jobs error: Invalid job id specified")

@@ -1,4 +1,4 @@
-"""Tests of nodeset-convert on a model of slurm-operator: its steps and its traps."""
+"""Tests of nodeset-convert on a model of slurm-operator: its steps, and the operator's pitfalls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.converters.played import tmp_path as tmp_path
 
 
 class Program(PlayedProgram[World]):
-    """The program nodeset-convert on a model."""
+    """The converter nodeset-convert, run on the model."""
 
     machines = Machines.PODS
     keys = {"nodeset_label": LABEL}
@@ -50,7 +50,7 @@ def program(directory: Path, seed: int = 0, **settings: Any) -> Program:
 
 
 def assert_batch(world: World, node: str = NODE) -> None:
-    """Asserts that Slurm has the node as before."""
+    """Asserts that the node is Slurm's again, as before the lend."""
     for _ in range(6):
         world.step()
     machine = world.machines[node]
@@ -71,7 +71,7 @@ def assert_lent(world: World, node: str = NODE) -> None:
 def test_moved_node_loses_labels_of_both_namespaces(
     tmp_path: Path,
 ) -> None:
-    """dnm has moved the node to another queue; the journal has the first namespace."""
+    """The lend was for `dev`, and dnm has moved the node to `ops`; the journal only has `dev`."""
     taints = (Taint(key="for", value="{namespace}", effect="NoSchedule"),)
     made = program(tmp_path, node_types={"a": NodeType(name="a", size={}, taints=taints)})
     made.lend()
@@ -85,7 +85,7 @@ def test_moved_node_loses_labels_of_both_namespaces(
 
 
 def test_leftover_mark_of_another_instance_is_ignored_on_return(tmp_path: Path) -> None:
-    """The Comment is the operator's, and the pod's end replaces the Reason of dnm's drain."""
+    """An old mark in the node's Extra field does not count, though dnm's own Reason is replaced."""
     made = program(tmp_path)
     made.world.machines[NODE].extra = "dnm:west op1"
     assert made.lend().result == "ok"
@@ -95,8 +95,8 @@ def test_leftover_mark_of_another_instance_is_ignored_on_return(tmp_path: Path) 
 
 
 def test_lent_node_without_reservation_is_returned(tmp_path: Path) -> None:
-    """Another reservation began, or an administrator deleted it. The pod's end has replaced the
-    Reason of dnm's drain."""
+    """dnm's reservation was deleted, and the operator has replaced the Reason of dnm's drain. The
+    lend is still proven by dnm's records."""
     made = program(tmp_path)
     made.lend()
     made.world.reservations.clear()
@@ -106,7 +106,7 @@ def test_lent_node_without_reservation_is_returned(tmp_path: Path) -> None:
 
 
 def test_waits_until_slurm_shows_the_reservation(tmp_path: Path) -> None:
-    """Without the wait the pod's end deletes the node with its reservation (slurm-operator 1.1)."""
+    """If dnm did not wait, slurm-operator 1.1 would delete the node from Slurm with its pod."""
     made = program(tmp_path)
     made.world.delay = 40
     assert made.lend().result == "ok"
@@ -133,8 +133,8 @@ def test_drain_lifted_by_the_operator_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["Duplicate reservation name", "Requested nodes are busy"])
 def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str) -> None:
-    """Slurm carries the command out while dnm repeats it, and refuses the second one: for its name,
-    or for the overlap with a lock of slurmrestd."""
+    """The first command took effect although its answer was lost. Slurm refuses dnm's second one
+    because of its name, or because the node is reserved."""
     made = program(tmp_path)
 
     class Slow(SlurmSide):
@@ -153,7 +153,7 @@ def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str)
 
 
 def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
-    """An attempt with an unknown outcome lasts half a minute, and is then repeated."""
+    """An administrator drains the node before dnm repeats a call that timed out."""
     made = program(tmp_path)
     (machine,) = made.world.machines.values()
     lost = ["drain", "resume"]
@@ -187,7 +187,7 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
 def test_claim_that_fails_during_a_stop_is_released(tmp_path: Path, kind: str) -> None:
-    """No later call would continue it: the list has no claim that Slurm does not hold."""
+    """No later call would complete the claim: the list has only claims that Slurm holds."""
     made, stop = program(tmp_path), StopRequest()
     made.control = lambda: stop
 
@@ -256,7 +256,7 @@ def test_waits_for_slurm_while_a_pod_ends(tmp_path: Path) -> None:
 
 
 def test_each_call_repeats_a_return_from_its_first_stage(tmp_path: Path) -> None:
-    """The result of an earlier call may have been undone since."""
+    """A label that an earlier call restored may have been removed again meanwhile."""
     made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
     made.lend()
     made.world.is_stuck = True
@@ -379,7 +379,7 @@ def hide_report(world: World) -> None:
 def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[World], None], guard: Callable[[NodeConversion], object]
 ) -> None:
-    """It is lost before the stage begins, or just before the label is removed."""
+    """The claim is lost before the stage begins, or just before the label is removed."""
     made = program(tmp_path)
     conversion = made.under_way()
     spoil(made.world)
@@ -431,7 +431,7 @@ def test_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:
 
 
 def test_cordon_after_the_label_is_restored_stays(tmp_path: Path) -> None:
-    """A kill comes between the change that lifts dnm's cordon and its line in the journal."""
+    """An administrator cordons, and dnm is killed, just after dnm's own cordon was lifted."""
     made = program(tmp_path)
     made.lend()
 

@@ -1,4 +1,4 @@
-"""Tests of nodeset-convert's requests over HTTP, with objects as the operator prints them."""
+"""Tests of nodeset-convert's requests over HTTP, with objects as slurm-operator writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of nodeset-convert in StatefulSet mode on a model of slurm-operator: its traps."""
+"""Tests of nodeset-convert on a model of slurm-operator in StatefulSet mode, and its pitfalls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOON = timedelta(seconds=0.3)  # a few checks, also on a busy machine
 
 
 class StatefulProgram(Program):
-    """The program nodeset-convert on such a model."""
+    """The converter nodeset-convert, run on the model in StatefulSet mode."""
 
     world: StatefulWorld
     kube = KubeSide
@@ -40,7 +40,7 @@ def program(directory: Path, seed: int = 0, machines: int = 3, **settings: Any) 
 
 
 def assert_all_in_slurm(world: StatefulWorld) -> None:
-    """Asserts that every machine is Slurm's, and the NodeSet is unchanged."""
+    """Asserts that Slurm has every machine, and that the NodeSet is as before."""
     for name in world.machines:
         assert_batch(world, name)
     assert (world.replicas, world.waiting) == (len(world.machines), [])
@@ -58,8 +58,8 @@ def test_last_replica_is_lent_and_returned(tmp_path: Path) -> None:
 
 
 def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
-    """It is not Ready just as the number changes, so the operator removes it first, with its
-    jobs."""
+    """Another pod becomes not Ready as dnm lowers the number of pods, so that the operator would
+    remove that one and its jobs."""
     made = program(tmp_path)
     world = made.world
     world.machines["a002"].jobs["77"] = 10**6
@@ -81,7 +81,7 @@ def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
 
 
 def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
-    """Slurm refuses dnm's write after the other one; the rollback must not undo that."""
+    """Another client has lowered the replicas, so dnm's write is refused and undoes nothing."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     world = made.world
 
@@ -135,7 +135,7 @@ def test_refuses_to_scale_with_a_spare_node(tmp_path: Path) -> None:
 
 
 def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
-    """Asserts that the NodeSet is unchanged, and that waiting counts as no failure."""
+    """Asserts that the lend changed nothing, and that giving up did not count as a failure."""
     journal = made.store.load(NODE)
     assert found.result == "skipped" and journal is not None
     assert not journal.is_open and carry_over(journal) == {}
@@ -144,7 +144,7 @@ def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
 
 
 def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
-    """Another conversion of this host moves the NodeSet now."""
+    """Another conversion on this host holds the lock of the NodeSet, so dnm waits."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     with made.store.lock("NodeSet_slurm_b"):
         node_result = made.lend()
@@ -156,7 +156,7 @@ def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
 
 
 def test_conversions_of_two_hosts_take_turns(tmp_path: Path) -> None:
-    """Each is about to remove its pod, and waits for the other."""
+    """A conversion on another host has chosen its pod for removal, so dnm waits."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     other = made.world.machines["a002"].pod
     assert other is not None
@@ -224,7 +224,7 @@ def test_scales_only_if_this_pod_would_end(name: str) -> None:
     ],
 )
 def test_resumes_a_node_left_down_by_its_pod(tmp_path: Path, reason: str, is_resumed: bool) -> None:
-    """The new pod has the old name, so the operator does not resume its node."""
+    """slurm-operator does not resume the node of a new pod with an old name, so dnm does."""
     patience = timedelta(seconds=60 if is_resumed else 0.2)
     made = program(tmp_path, machines=1, boot_timeout_seconds=patience)
     assert made.lend().result == "ok"

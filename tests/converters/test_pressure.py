@@ -1,4 +1,4 @@
-"""Tests of waiting jobs, by Slurm's reason why each is pending."""
+"""Tests of the count of waiting jobs, by Slurm's reason why each job is pending."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_job_of_two_partitions_counts_once_per_type() -> None:
     "fields", [{"node_count": 3}, {"partitions": ("odd",)}, {"partitions": ("gone",)}]
 )
 def test_job_too_large_for_its_partition_is_not_counted(fields: dict[str, Any]) -> None:
-    """It requests more nodes than its partition has, or these have no type."""
+    """The job requests more nodes than its partition has, or the partition has no lendable node."""
     assert waiting(pending(**fields)) == ()
 
 
@@ -148,7 +148,7 @@ def test_number_of_counted_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_jobs_with_many_nodes_are_counted_fast() -> None:
-    """Ten thousand jobs of one user that name missing nodes once held up the list."""
+    """Ten thousand jobs of one user that request missing nodes once delayed `--list`."""
     wants = "ReqNodeNotAvail,_UnavailableNodes:b[0001-2000]"
     jobs = [pending(wants, id=str(number)) for number in range(5_000)]
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Tests of Slurm's Reasons and their owners, as `--list` shows them."""
+"""Tests that `--list` shows by a drain's Reason which instance or administrator set it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_leftover_reason_in_service_is_no_mark() -> None:
 
 
 def test_leftover_mark_does_not_change_the_owner() -> None:
-    """An administrator lifted the drain of an instance, and its Comment stayed."""
+    """An administrator lifted the drain of an instance; the instance's mark in Comment stayed."""
     marks = {"comment": "dnm:west op1", "extra": "dnm:prod 2"}
     own, theirs, left = (
         node(state=state, reason=reason, has_last_busy=True, **marks)

@@ -1,6 +1,6 @@
-"""Tests of slurmrestd: its recorded answers agree with the commands' text of the same moment, and
-each failure has a message. The samples are real (tests/rest_samples.py), and so are the
-failures."""
+"""Tests of the client of slurmrestd: its values equal those parsed from Slurm's commands of the
+same moment, and each failure has a message. The answers were recorded from real servers
+(tests/rest_samples.py)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL = {
 
 
 def specification(paths: dict[str, list[str]], *versions: int, release: str = "24.11.5") -> bytes:
-    """Returns the answer to /openapi/v3."""
+    """Returns an answer to /openapi/v3 that offers these API versions and paths."""
     return answer(
         {
             "info": {"version": f"Slurm-{release}&openapi/slurmctld"},
@@ -113,7 +113,7 @@ def is_free(node: dict[str, Any]) -> bool:
 
 
 def change(document: str, sample: Path, **fields: object) -> bytes:
-    """Returns a sample with other fields in its first entry; None removes one."""
+    """Returns a recorded answer with changed fields in its first entry; None removes a field."""
     answered = json.loads((sample / f"{document}.json").read_text())
     entry = answered[document][0]
     for name, value in fields.items():
@@ -243,7 +243,7 @@ def test_unsupported_api_version_is_refused(offered: tuple[int, ...], said: str)
 
 @pytest.mark.parametrize("release", ["25.05.3", "26.05.5", "next"])
 def test_api_version_that_hides_external_nodes_is_refused(release: str) -> None:
-    """v0.0.43 of 26.05 hid external1 of the lab."""
+    """On Slurm 26.05, v0.0.43 did not list nodes of state EXTERNAL, so dnm needs a later one."""
     (body,) = specification(ALL, 42, 43, release=release).split(b"\r\n\r\n")[1:]
     with pytest.raises(
         SlurmError, match=r"v0\.0\.43 of .*hide EXTERNAL nodes.* leave slurmrestd_url out"
@@ -343,8 +343,8 @@ def test_unreachable_slurmrestd_is_named() -> None:
 
 
 def test_all_addresses_of_a_host_name_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name may have several unreachable servers. Once each cost the whole time, or the first
-    did."""
+    """A host name may have several unreachable addresses. Once, each address could use the whole
+    time limit, or the first one used all of it."""
     addresses = [f"127.0.0.{number}" for number in range(1, 7)]
     asked: list[tuple[str, float]] = []
 
@@ -451,7 +451,7 @@ def test_world_writable_token_is_not_sent(tmp_path: Path) -> None:
 
 
 def bodies(server: ScriptedServer) -> list[tuple[str, str, Any]]:
-    """Returns the changes: method, path below the version, body."""
+    """Returns the requests that change something: method, path below the version, body."""
     return [
         (asked.method, asked.path.partition("v0.0.45/")[2], json.loads(asked.body or b"null"))
         for asked in server.asked
@@ -478,7 +478,7 @@ def test_node_is_changed_in_a_single_slurmrestd_request() -> None:
 def claim(
     monkeypatch: pytest.MonkeyPatch, *answers: bytes | Drip
 ) -> tuple[list[tuple[str, str, Any]], SlurmError | None]:
-    """Returns the requests of a claim of a001, and its error."""
+    """Reserves a001 while the server gives these answers. Returns the requests and the error."""
     monkeypatch.setattr("secrets.token_hex", lambda _: "0123abcd")
     with ScriptedServer([specification(ALL, 45), *answers], closes=True) as server:
         try:
@@ -533,7 +533,7 @@ def test_second_claim_is_refused(
     answers: list[bytes], kind: type[SlurmError], said: str, sent: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """It removes only its own lock."""
+    """The losing client removes the reservation that serves as its lock, and nothing else."""
     rows, error = claim(monkeypatch, *answers)
     assert type(error) is kind and said in str(error)
     assert [method for method, _, _ in rows] == sent

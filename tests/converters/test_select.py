@@ -1,4 +1,4 @@
-"""Tests of the verdicts: a table of cases, the order, the guard, and many nodes."""
+"""Tests of which nodes node-convert may lend (OK, SKIP, PREEMPT), in which order, and how fast."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_chooses_longest_idle_node_and_youngest_job() -> None:
 
 @pytest.mark.parametrize(("url", "verdict"), [("", OK), ("unix:/run/s", SKIP)])
 def test_slurmrestd_does_not_lend_reserved_nodes(url: str, verdict: ListVerdict) -> None:
-    """Another host of the instance has reserved the node by commands."""
+    """Another host of the instance has reserved the node with scontrol."""
     rules = Settings(instance="test", slurmrestd_url=url)
     results = judge(
         node(), reservations=[reservation(RESERVED, timedelta(minutes=-1))], rules=rules
@@ -241,7 +241,7 @@ def test_slurmrestd_does_not_lend_reserved_nodes(url: str, verdict: ListVerdict)
 
 
 def test_largest_pending_job_keeps_no_reserved_node() -> None:
-    """An event has reserved the node, so the job would not get it."""
+    """The job cannot get a node that an event has reserved, so that node can be lent."""
     rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
     pending = job(state="PENDING", nodes=(), start=None, node_count=9)
     there = reservation(RESERVED, timedelta(minutes=-1))
@@ -350,8 +350,8 @@ def test_list_time_grows_linearly_with_nodes_and_jobs() -> None:
 
 
 def calls_of_a_list(count: int) -> int:
-    """Returns the calls. A quarter of the nodes has work; a tenth of the pending jobs is
-    planned."""
+    """Returns how many functions are called to judge `count` nodes. A quarter of them has work; a
+    tenth of the pending jobs has planned nodes."""
     names = [f"a{n:05}" for n in range(count)]
     nodes = [busy(name=name) if n % 4 == 1 else node(name) for n, name in enumerate(names)]
     jobs = [job(id=f"r{n}", nodes=(name,)) for n, name in enumerate(names) if n % 4 == 1]
@@ -378,7 +378,7 @@ def calls_of_a_list(count: int) -> int:
 
 
 def test_service_state_of_recorded_nodes() -> None:
-    """Only the nodes count: allocated memory is work, and a suspended job shows nowhere else."""
+    """Reads only node records: a suspended job shows just in the node's allocated memory."""
     sample = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states3" / "nodes.txt"
     nodes = parse_nodes(sample.read_text())
     assert {node.name: (node.state.text, service_of(node, (), "")) for node in nodes} == {

@@ -1,5 +1,5 @@
-"""Tests of the split of the predecessor's shared reservation. Slurm before 23.02 can't remove one
-node. Only the conversion that still has the turn deletes it."""
+"""Tests of splitting the predecessor's one reservation of all lent nodes, because Slurm before
+23.02 can't remove one node from it. Only the conversion that still holds the lock deletes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = (NODE, "a001", "a002")
 
 
 class OldSlurm:
-    """A Slurm before 23.02. `later` changes the turn once the other nodes have reservations."""
+    """A Slurm before 23.02. `later` are the lock's nodes once each node has a reservation."""
 
     def __init__(self, later: tuple[str, ...]) -> None:
         self.kept: dict[str, tuple[str, ...]] = {SHARED: ALL}

@@ -1,5 +1,5 @@
-"""Tests of node-convert on a real Slurm, with the sandbox as Kubernetes and hooks that join and
-leave it."""
+"""Tests of node-convert on a real Slurm. Kubernetes is the sandbox, which nodes join and leave by
+the lab's hooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = needs_slurm
 
 
 def test_array_task_is_requeued_alone(site: SlurmSite) -> None:
-    """The last task has the array's own id, which means all of its tasks."""
+    """In Slurm, the last task's own job id is also that of the whole array."""
     lab = site.lab
     array = lab.submit("-a", "1-3", "--exclusive", "-n1", "--uid=games")
 
@@ -131,7 +131,7 @@ def test_each_real_node_state_has_its_verdict(site: SlurmSite) -> None:
 
 
 def foreign(lab: SlurmLab) -> tuple[list[tuple[object, ...]], list[Reservation]]:
-    """Returns the state that administrators have set, for a comparison before and after."""
+    """Returns drains and reservations of administrators, to compare them before and after."""
     nodes = [node for node in lab.client.read_nodes() if node.reason.startswith("admin")]
     return (
         [(node.name, node.state.base, "DRAIN" in node.state.flags, node.reason) for node in nodes],
@@ -226,10 +226,10 @@ def test_nodes_of_other_owners_are_not_touched(site: SlurmSite) -> None:
 
 @pytest.mark.parametrize("turns", by_night(2, 5))
 def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) -> None:
-    """On ten nodes at once, a job is submitted after the node was judged OK. The claim follows
-    after a pause that differs each time. The last job of each node runs when the claim is made, and
-    the first job of two nodes has ended, so that each side wins on every machine. If one side wins,
-    the other must have lost."""
+    """On ten nodes at once, a job is submitted after dnm found the node free, and dnm claims the
+    node after a pause that differs each time. Exactly one of job and claim may get the node. The
+    last job of each node surely runs before the claim, and the first job of two nodes has surely
+    ended, so that both outcomes occur on any machine."""
     lab = site.lab
     settings = load_settings({}, lab.environ | {"DNM_CONFIG": str(site.config)})
     store = JournalStore(site.directory / "state")
@@ -291,8 +291,8 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
 
 
 def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Path) -> None:
-    """They have different instances and state directories and one reservation name: only Slurm
-    keeps them apart."""
+    """The converters have different instances and state directories, and use one reservation name.
+    Only Slurm prevents a double claim."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     arguments = ("--set", "k8s", "--node-type", "a", "--num-nodes", "7", "--namespace", "dev")
     answers = [child.wait() for child in [made.begin(*arguments) for made in (site, other)]]
@@ -352,7 +352,7 @@ def lend_like_the_predecessor(site: SlurmSite, nodes: Sequence[str]) -> None:
 
 
 def test_two_hosts_split_the_shared_reservation(site: SlurmSite, tmp_path: Path) -> None:
-    """Each has a state directory of its own: only Slurm keeps them apart."""
+    """The hosts share no state directory. Only a lock in Slurm makes them take turns."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other")
     nodes = NODES[:4]
     lend_like_the_predecessor(site, nodes)
@@ -368,7 +368,7 @@ def test_two_hosts_split_the_shared_reservation(site: SlurmSite, tmp_path: Path)
 
 @night
 def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> None:
-    """The conversion that was splitting the shared reservation was killed."""
+    """A conversion was killed while it held the lock for splitting the shared reservation."""
     lab = site.lab
     lend_like_the_predecessor(site, ("a001", "a002"))
     other = SlurmSite(lab, site.sandbox, tmp_path / "other")
@@ -386,7 +386,7 @@ def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> 
 def test_shared_reservation_of_the_predecessor_is_emptied_by_node(
     site: SlurmSite,
 ) -> None:
-    """Slurm before 23.02 can't remove one node from a list, so the list is split."""
+    """Slurm before 23.02 can't remove one node from a reservation, so dnm splits it."""
     lab = site.lab
     nodes = ("a001", "a002", "a003")
     lend_like_the_predecessor(site, nodes)

@@ -19,8 +19,8 @@ pytestmark = needs_slurm
 
 
 def test_preempted_job_runs_again(site: SlurmSite) -> None:
-    """The node is claimed before the job gets TERM and is requeued. Only jobs that the site has
-    named are preempted."""
+    """dnm claims the node before it ends and requeues the job. It preempts only jobs of the user
+    and account that the site configures."""
     lab = site.lab
     allowed = {"PREEMPT_USER": "games", "PREEMPT_ACCOUNT": "fill", "PREEMPT_GRACE_SECONDS": "1"}
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=games", "-A", "fill")
@@ -95,8 +95,8 @@ esac
 
 
 def test_repeated_resume_across_a_restart_succeeds(site: SlurmSite) -> None:
-    """scontrol repeats a command if the controller goes away before it answers. A slurmctld that
-    has just started refuses the second one, since it knows no state of the node yet."""
+    """scontrol repeats a command if slurmctld stops before it answers. A slurmctld that has just
+    started refuses the repeated resume, since it does not know the node's state yet."""
     lab = site.lab
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     programs, seen = site.directory / "bin", site.directory / "resumed"
@@ -125,8 +125,8 @@ def test_repeated_resume_across_a_restart_succeeds(site: SlurmSite) -> None:
 def test_return_killed_after_resume_waits_for_the_node(
     site: SlurmSite,
 ) -> None:
-    """Between a resume and the next ping, Slurm does not know whether it has the node in
-    service."""
+    """After a resume, slurmd may not have answered yet. Slurm then does not know whether the node
+    is in service."""
     lab = site.lab
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     killed = site.run("--set", "batch", "--node-name", "a001", DNM_FAULT="slurm.resume:after:kill")
@@ -143,7 +143,7 @@ def test_return_killed_after_resume_waits_for_the_node(
 
 
 def test_reopened_node_is_drained_before_its_reset(site: SlurmSite) -> None:
-    """An open journal may be outdated: pods have started since."""
+    """Pods have started since an earlier return failed, so the next one drains the node again."""
     sandbox = site.sandbox
     assert site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev").returncode == 0
     reset = site.hooks / "reset"
@@ -163,8 +163,8 @@ def test_reopened_node_is_drained_before_its_reset(site: SlurmSite) -> None:
 
 
 def bound_pod(name: str) -> dict[str, object]:
-    """Returns a controller's pod, which is replaced elsewhere after an eviction. The sandbox
-    plays no StatefulSets, so it does not collect the pod as an orphan."""
+    """Returns a pod on a001 that a StatefulSet controls, so that it may be evicted. The sandbox has
+    no StatefulSets, so it does not delete the pod for lack of its owner."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "u"}
     metadata = {"name": name, "namespace": "dev", "labels": {"app": name},
                 "ownerReferences": [{**owner, "controller": True}]}  # fmt: skip
@@ -182,7 +182,7 @@ def return_manually(site: SlurmSite, node: str) -> None:
 
 
 def test_outdated_journal_does_not_touch_the_node(site: SlurmSite) -> None:
-    """An administrator returned the node, it worked, and then the administrator drained it."""
+    """After the failed lend, an administrator returned the node to Slurm and later drained it."""
     lab, reset = site.lab, site.hooks / "reset"
     good = reset.read_text()
     for hook in ("join", "reset"):
@@ -200,7 +200,7 @@ def test_outdated_journal_does_not_touch_the_node(site: SlurmSite) -> None:
 
 
 def test_node_returned_by_another_host_is_not_reset(site: SlurmSite, tmp_path: Path) -> None:
-    """The hooks before the reset are slow, and a job runs when they have ended."""
+    """While this host's hooks run before the reset, another host returns the node; jobs start."""
     lab, other = site.lab, SlurmSite(site.lab, site.sandbox, tmp_path / "other")
     began, ends = tmp_path / "began", tmp_path / "ends"
     leave = other.hooks / "leave"
@@ -235,7 +235,7 @@ def test_node_resumed_before_ready_is_not_lent(site: SlurmSite) -> None:
 
 
 def test_node_is_printed_before_it_is_changed(site: SlurmSite) -> None:
-    """So dnm knows of it even if the call ends early."""
+    """dnm reads from the output which node a lend begins to change, even if the call is killed."""
     (site.hooks / "join").write_text("#!/bin/sh\nexec sleep 60\n")
     lending = site.start("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert lending.stdout is not None
@@ -269,8 +269,8 @@ def fault(point: str) -> str:
 
 @pytest.mark.parametrize("every", by_night(2, 1))
 def test_repetition_after_a_kill_at_any_stage_succeeds(site: SlurmSite, every: int) -> None:
-    """Each point has one node (by day every second point), in both directions. --resume continues
-    the second half of the returns."""
+    """Each fault point is played on a node of its own, for lends and returns; by day every second
+    point. Half of the returns are repeated by `--resume`."""
     lab = site.lab
     nodes = NODES[::every]
     assert len(LEND_POINTS) == len(RETURN_POINTS) == len(NODES)

@@ -31,8 +31,7 @@ def test_faulty_node_stays_drained_in_a_real_slurm_until_resumed(site: SlurmSite
 
 
 def test_claimed_node_drained_by_a_health_check_is_not_lent(site: SlurmSite) -> None:
-    """The test uses the command of NHC's node-mark-offline; dnm's reservation does not prevent
-    it."""
+    """Drains as NHC's node-mark-offline does, which works although dnm has reserved the node."""
     name = "a001"
     assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
     assert site.lab.client.read_reservations()
@@ -56,7 +55,7 @@ exec scontrol update nodename="$1" state=down reason="$reason"
 
 
 def test_faulty_node_never_serves_after_a_kill(site: SlurmSite) -> None:
-    """A resume ends the state DOWN. A kill just after it leaves the node without a drain."""
+    """dnm resumes a DOWN node before it drains it again. A kill between both leaves no drain."""
     health = site.hooks / "health"
     health.write_text(DOWN)
     health.chmod(0o755)

@@ -1,5 +1,5 @@
-"""Tests of nodes reserved ahead in a real Slurm: refused if a job may run, lent from the
-reservation, released by name. Other reservations stay."""
+"""Tests of reserving nodes for an event in a real Slurm: refused if a job may still run, lent from
+the reservation, and released by name. Other reservations stay."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_reservation_waits_for_running_jobs(site: SlurmSite) -> None:
 def test_late_reservation_is_moved_if_no_job_conflicts(
     site: SlurmSite,
 ) -> None:
-    """Lending takes longer than expected. The move is one call, so that a node always has a
-    reservation."""
+    """If lending takes longer than expected, reservations must begin earlier. dnm moves each by one
+    call, so that its node is reserved all the time."""
     lab = site.lab
     occurrence = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=90)
     name = occurrence_name("w", occurrence, "test")
@@ -119,7 +119,7 @@ def test_reserved_node_is_lent_and_the_rest_released(site: SlurmSite) -> None:
 
 
 def test_kill_at_any_change_leaves_no_extra_reservation(site: SlurmSite) -> None:
-    """The next run of dnm reserves the missing nodes, and releases all of them."""
+    """A call after the kill reserves just the missing nodes, and `--unreserve` releases all."""
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     name = occurrence_name("w", begins, "test")
     counts = []

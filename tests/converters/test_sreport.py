@@ -44,7 +44,7 @@ def read(directory: Path, system: str) -> dict[str, float]:
 
 
 def test_slurmd_text_changes_no_weight(tmp_path: Path) -> None:
-    """OS= is free text from slurmd, and comes before Slurm's own fields."""
+    """slurmd may put any text into OS=, which scontrol prints before Slurm's own fields."""
     assert read(tmp_path, "Linux Partitions=gpu CfgTRES=cpu=1")["a002"] == 128
     with pytest.raises(SlurmError, match="NodeName=a001 twice"):
         read(tmp_path, "Linux\nNodeName=a001 Partitions=gpu CfgTRES=cpu=9999 x")

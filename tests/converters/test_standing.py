@@ -1,6 +1,6 @@
-"""Tests of the programs with permanent Nodes, each on its model: whole rounds with jobs, kills at
-each call, ownership of cordons, permissions. Each program has a test file of its own for the
-rest."""
+"""Tests of the converters for machines that always have a Node (bridge-convert, nodeset-convert),
+each on its model: whole rounds with jobs, kills at each call, ownership of cordons, permissions.
+Each converter has a test file of its own for the rest."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SOON, LONG = timedelta(seconds=0.05), timedelta(minutes=1)
 
 
 class Kind(NamedTuple):
-    """A program under test. `traps` are switches of its model for rounds, `at_kills` those for
-    kills, `never` what must stay empty. `right` is a call without which it can't lend, `ended` the
-    jobs of fifty rounds."""
+    """A converter under test. `traps` are the model's settings for rounds, `at_kills` for kills.
+    `never` are the model's lists of errors. `right` is a call that must be permitted, or it can't
+    lend. `ended` is the least number of jobs that end in fifty rounds."""
 
     program: Callable[..., Any]
     assert_lent: Callable[[Any], None]
@@ -74,7 +74,7 @@ def assert_in_peace(kind: Kind, world: Any, note: str = "") -> None:
 
 @of_each_kind
 def test_node_is_lent_and_returned(tmp_path: Path, kind: Kind) -> None:
-    """dnm has fenced it with a pod still on it: the pod is evicted before the Node is returned."""
+    """A pod is still on the fenced node: dnm evicts it before it returns the node."""
     made = kind.program(tmp_path)
     assert made.lend().result == "ok"
     kind.assert_lent(made.world)
@@ -95,7 +95,7 @@ def test_node_is_lent_and_returned(tmp_path: Path, kind: Kind) -> None:
 def test_concurrent_writes_of_the_node_fail_no_conversion(
     tmp_path: Path, kind: Kind, seed: int
 ) -> None:
-    """Kubelets and operators write Nodes at any time, so a change may be refused repeatedly."""
+    """Another client writes the Node all the time, so that most of dnm's changes are refused."""
     made = kind.program(tmp_path, seed)
     made.world.second_writer = 0.8
     result = made.lend()
@@ -125,7 +125,7 @@ def test_permanent_conflict_fails_after_the_time_out(tmp_path: Path, kind: Kind)
 def test_another_host_can_return_a_node_and_another_instance_cannot(
     tmp_path: Path, kind: Kind
 ) -> None:
-    """Slurm and the Node show the owner, without a journal."""
+    """Without the journal of the lend, marks in Slurm and on the Node show the owner."""
     made = kind.program(tmp_path / "one")
     made.lend()
     other = type(made)(tmp_path / "other", made.world, instance="test")
@@ -201,7 +201,7 @@ def play(made: Any, continues: bool) -> None:
 def test_repetition_after_a_kill_at_any_call_succeeds(
     tmp_path: Path, kind: Kind, continues: bool, is_after: bool
 ) -> None:
-    """The kill comes in a lending or in a return; the next call reads what has happened."""
+    """Kills a lend or a return at each call in turn; the next call inspects the state first."""
     full = kind.program(tmp_path / "whole")
     play(full, continues)
     for at in range(1, full.world.calls + 1):
@@ -228,8 +228,8 @@ def test_repetition_after_a_kill_at_any_call_succeeds(
 
 @pytest.mark.parametrize("name", ["pods of a DaemonSet", "slurm-bridge"])
 def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> None:
-    """Slinky lifts its own drain, but not the one that replaces it. After a kill at any call of the
-    return Slurm never has it in service."""
+    """Slinky lifts only its own drain, so dnm's drain replaces it. Slurm never has the node in
+    service, even after a kill at any call of the return."""
     kind = KINDS[name]
     made = kind.program(tmp_path / "whole", leave_drained="Healthy:False")
     made.lend()
@@ -254,7 +254,7 @@ def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> N
 
 @of_each_kind
 def test_second_lend_of_a_lent_node_is_skipped(tmp_path: Path, kind: Kind) -> None:
-    """Two callers chose the same node; the later one has nothing to give back."""
+    """If two callers chose the same node, the later one skips it and rolls nothing back."""
     made = kind.program(tmp_path)
     made.lend()
     assert made.lend().result == "skipped"

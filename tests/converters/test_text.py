@@ -131,8 +131,8 @@ def test_jobs_of_squeue_are_parsed() -> None:
 
 
 def test_array_task_of_squeue_is_named_by_array_and_task() -> None:
-    """The last task has the array's own id: `scontrol requeue` of that takes all tasks, on any node
-    (22.05)."""
+    """The last task of an array has the array's own job id. With it, `scontrol requeue` would
+    requeue all tasks (22.05)."""
     line = "{0}|{1}|RUNNING|fill|spare|main|1|100|1795318591|(null)|a001||1795318590|None\n"
     shown = (("1", "1_4"), ("3", "1_2"), ("4", "4"), ("5", "5+0"), ("6", "6_[2-3]"))
     slurm_jobs = parse_jobs("".join(line.format(*pair) for pair in shown))
@@ -140,8 +140,8 @@ def test_array_task_of_squeue_is_named_by_array_and_task() -> None:
 
 
 def test_account_is_untrusted_text() -> None:
-    """Without a slurmdbd any text is allowed. Bars would shift fields, and a line end would forge a
-    job. `squeue` prints it unchanged (22.05)."""
+    """Without slurmdbd, users may set any text as account, and `squeue` prints it unchanged
+    (22.05). A `|` in it would shift fields, and a line end would forge a job."""
     forged = "x|main|1|1|N/A|||||\n9|9|RUNNING|ann|y"
     text = f"3|3|RUNNING|eve|#{forged}#|main|1|7|N/A|(null)|a001||1795000000|None\n"
     (job,) = parse_jobs(without_marks(text, "#"))
@@ -150,7 +150,7 @@ def test_account_is_untrusted_text() -> None:
 
 
 def test_slurmd_text_forges_no_other_node() -> None:
-    """uname(2) of its slurmd contains line ends, which 22.05 prints."""
+    """slurmd reports any text as its OS; with a line end, 22.05 prints what looks like a node."""
     own, other = (
         f"NodeName={name} Arch=x86_64 CPUAlloc=0 OS={{}} AllocMem=0 State=IDLE Partitions=main\n"
         for name in ("a002", "a001")
@@ -278,7 +278,7 @@ def test_folded_host_list_expands_to_the_same_names(names: set[str]) -> None:
 
 
 def test_squeue_format_has_no_free_text() -> None:
-    """Users write %j (name) and %k (comment); %r (reason) may be a plug-in's text."""
+    """Users write %j (name) and %k (comment), plug-ins %r (reason): dnm reads none of them."""
     assert not {"%j", "%k", "%r", "%o"} & set(JOB_FORMAT.split("|")[:-1])
 
 

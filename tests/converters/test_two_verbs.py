@@ -1,5 +1,5 @@
-"""Tests of a converter with only `--set k8s` and `--set batch`. Another program lists the nodes:
-the sandbox's, and the shipped node-convert on a real Slurm."""
+"""Tests of a converter that supports only `--set k8s` and `--set batch`. Another program lists the
+nodes: the sandbox's, or the shipped node-convert on a real Slurm."""
 
 from __future__ import annotations
 
