@@ -1,7 +1,6 @@
 """The constraints of a pod on the labels and taints of a node, as kube-scheduler evaluates them.
 
-Free capacity is not among them. Docstrings say which answer a function gives if facts are missing.
-"""
+Free capacity is not among them. If facts are missing, each docstring names the assumed answer."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 class NodeTraits(Value):
-    """The properties of a node that decide whether a pod may run on it. A new node has no name."""
+    """The properties of a node that decide whether a pod may run on it. A new one has no name."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -27,7 +26,7 @@ class NodeTraits(Value):
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
-    """Returns whether a pod tolerates a taint; PreferNoSchedule never repels it."""
+    """Returns whether a pod may run despite a taint. PreferNoSchedule never prevents that."""
     if taint.effect not in _REPELLING:
         return True
     return any(_matches_taint(toleration, taint) for toleration in tolerations)
@@ -44,8 +43,8 @@ def _matches_taint(toleration: Toleration, taint: Taint) -> bool:
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Returns whether labels meet one expression of a selector, as apimachinery's
-    labels.Requirement.Matches decides."""
+    """Returns whether a node's labels satisfy one expression of a node selector. It follows
+    labels.Requirement.Matches of apimachinery."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     value = labels.get(key)
     if operator == "In":
@@ -75,11 +74,11 @@ def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
 def describe_misfit(
     shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], traits: NodeTraits
 ) -> str | None:
-    """Returns why a pod cannot run on a node with these traits; the text follows "the pod ".
+    """Returns why a pod cannot run on a node, as a text to follow "the pod "; None if it can.
 
-    Topology spread and affinity need a node with the label of their topology key; spread is not
-    checked further (errs towards "it fits"). Affinity to pods of another kind is refused on an
-    expected node and accepted on an existing one: it errs towards no conversion."""
+    Topology spread and affinity require that the node has the label of their topology key. dnm does
+    not check spread further; it assumes that the pod fits. An affinity to other pods is a misfit on
+    a future node and none on an existing one, so that in doubt no node is lent."""
     for key, value in shape.node_selector:
         if traits.labels.get(key) != value:
             return f"selects {key}={value}"
@@ -120,20 +119,20 @@ def _describe_numa_misfit(shape: PodShape, numa: NumaRoom | None) -> str | None:
 
 
 def describe_taint(taint: Taint) -> str:
-    """Returns a taint as kubectl prints it."""
+    """Returns a taint as text in the form `key=value:effect` of kubectl."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
 def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
-    """Returns whether a term selects the pod's own labels; a term without expressions does."""
+    """Returns whether an affinity term selects pods that are equal to this one."""
     labels = dict(shape.labels)
     return all(meets(expression, labels) for expression in affinity.expressions)
 
 
 def has_anti_affinity(shape: PodShape, namespace: str) -> bool:
-    """Returns whether two pods of this shape cannot share a node: because of a host port, or an
-    anti-affinity to equal pods."""
+    """Returns whether two equal pods cannot share a node, because of a host port or an
+    anti-affinity to pods like themselves."""
     return bool(shape.host_ports) or any(
         affinity.anti
         and (not affinity.namespaces or namespace in affinity.namespaces)
@@ -143,8 +142,8 @@ def has_anti_affinity(shape: PodShape, namespace: str) -> bool:
 
 
 def needs_single_domain(shape: PodShape, namespace: str) -> bool:
-    """Returns whether a second new node cannot help, because all pods must share one host, or must
-    be in different zones or racks (dnm assumes that all new nodes are in the same)."""
+    """Returns whether a second new node cannot help, because all these pods must share one host, or
+    need different zones or racks. dnm assumes that all new nodes are in the same zone and rack."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:
             continue

@@ -1,7 +1,7 @@
-"""Verification of pods that claim to belong to a DaemonSet: a pod may name any owner. Pure.
+"""A check of pods that name a DaemonSet as their owner, since any pod can name any owner. Pure.
 
-dnm accepts the reference if the DaemonSet exists, has that uid, is in the pod's namespace and
-selects the pod's node. Every other pod with such a reference is work."""
+dnm believes the pod if the DaemonSet exists, has that uid, is in the pod's namespace and selects
+the pod's node. Otherwise the pod makes its node busy like any other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dnm.model.registry import Registry
 
 
 def nodes_to_verify(registry: Registry, nodes: Iterable[Node], pods: PodList) -> frozenset[str]:
-    """Returns the lent nodes that have no work if their pods really belong to DaemonSets."""
+    """Returns the lent nodes that are idle only if their pods really belong to DaemonSets."""
     lent = {*registry.nodes, *(node.name for node in nodes if node.mark is not None)}
     if not lent:
         return frozenset()
@@ -26,7 +26,7 @@ def nodes_to_verify(registry: Registry, nodes: Iterable[Node], pods: PodList) ->
 
 
 def own_pods(registry: Registry) -> frozenset[str]:
-    """Returns the pods that dnm started for readiness checks, as `namespace/name`."""
+    """Returns the pods that dnm itself started for readiness checks, as `namespace/name`."""
     return frozenset(
         key for entry in registry.nodes.values() if entry.opening for key in entry.opening.pods
     )
@@ -38,7 +38,7 @@ def verify_pods(
     nodes: Iterable[Node],
     own: Collection[str],
 ) -> tuple[Pod, ...]:
-    """Returns the pods; those that falsely name a DaemonSet as their owner count as work."""
+    """Returns all pods. A pod that falsely names a DaemonSet as its owner counts as ordinary."""
     by_uid = {daemon_set.uid: daemon_set for daemon_set in daemon_sets}
     traits = {node.name: node for node in nodes}
     verdicts: dict[tuple[str, str, str], bool] = {}
@@ -61,8 +61,8 @@ def verify_pods(
 
 
 def selects(daemon_set: DaemonSet, node: Node) -> bool:
-    """Returns whether the DaemonSet's controller keeps a pod on the node. A NoSchedule taint does
-    not matter: it may be newer than the pod, which then stays."""
+    """Returns whether the DaemonSet controller runs, or keeps, a pod on the node. NoSchedule taints
+    are ignored, since such a taint may be newer than the pod, which then stays."""
     taints = tuple(
         taint
         for taint in node.taints

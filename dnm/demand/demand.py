@@ -4,9 +4,8 @@ The rule: a pod is counted as its queue system counts it, and a pending pod that
 is reported with the reason. Bound pods are `used`, whatever their phase; unbound pods that the
 scheduler would place are pending. `pod_request.py` has the request of one pod.
 
-    gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand
-    pending_fingerprint(demand, queue) -> str       for the breaker: changes when the demand does
-"""
+gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand pending_fingerprint(demand,
+queue) -> str for the breaker: changes when the demand does"""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ from dnm.model.value import Resources, Value
 
 class QueueDemand(Value):
     """The demand of one configured queue, including all queues below it. `pending` and
-    `pending_pods` count the pods that are old enough. `largest_gang`: the largest gang application,
-    resource by resource, which the limit must admit as a whole."""
+    `pending_pods` omit pods that are too young to count. `largest_gang` is the largest total
+    request of a gang, resource by resource, which the limit must admit as a whole."""
 
     queue: str
     used: Mapping[str, int] = {}
@@ -42,8 +41,8 @@ class QueueDemand(Value):
 
 
 class NodeUse(Value):
-    """The use of one node. `used`: by all its pods. `daemonsets`: by DaemonSets' and mirror pods.
-    `mirrors`: by mirror pods. `work_pods`: how many pods keep it from being idle."""
+    """The resources that pods on a node request: `used` by all, `daemonsets` by DaemonSets' and
+    mirror pods, `mirrors` by mirror pods. `work_pods` is the number of pods that make it busy."""
 
     used: Resources
     daemonsets: Resources
@@ -53,10 +52,10 @@ class NodeUse(Value):
 
 class Demand(Value):
     """The demand of all pods of the cluster. A configured queue without pods is in `queues`, a node
-    without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
-    apply. `kinds`: the pods of each monitored queue, including queues below it, if they are
-    recorded (`demand_days`). `mark`: computes the lowest limit that holds an amount of used and
-    requested resources (None: the amount). `workloads`: pods of `groups` admitted together."""
+    without pods is not in `nodes`. `stalled` has the entries of `DemandFacts.stalled` that still
+    apply. `kinds` has the pods of each monitored queue, and of those below it, if they are recorded
+    (`demand_days`). `mark` computes the lowest limit that admits an amount of used and requested
+    resources (None: the amount). `workloads` has those of `groups` that are admitted together."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
@@ -74,10 +73,10 @@ NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)
 def gather_demand(
     pods: Sequence[Pod], config: Config, queues: Mapping[str, QueueLimits], facts: DemandFacts
 ) -> Demand:
-    """Returns the demand of all unfinished pods.
+    """Computes the demand of all unfinished pods, by queue, node and group.
 
-    The first pass finds the queue of each application (from the scheduler, or else its first pod),
-    the second counts. The rest handles distinct shapes only, so the time is that of two passes."""
+    A first pass finds the queue of each application (from the scheduler, or else its first pod), a
+    second counts pods. All else handles distinct shapes only, so the time is that of two passes."""
     if facts.scheduler is not None and facts.scheduler.counts_sidecars_twice:
         pods = with_sidecars_twice(pods)
     finder = _QueueFinder(pods, config, queues, facts.scheduler)
@@ -99,7 +98,7 @@ def gather_demand(
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:
-    """Returns a text that changes with the pending pods of the queue and of queues below it."""
+    """Returns a hash that changes with the pending pods of the queue and of queues below it."""
     parts = sorted(
         (group.fingerprint, group.total, group.youngest)
         for group in demand.groups
@@ -112,11 +111,11 @@ def pending_fingerprint(demand: Demand, queue: str) -> str:
 
 
 class _QueueFinder:
-    """A finder of the queue in which the queue system has, or will put, a pod.
+    """A finder of the queue in which the queue system has put a pod, or will put it.
 
-    The scheduler's own answer has precedence. Without it, the first pod of the application decides
-    for all. A queue that is not configured counts as its nearest configured ancestor; a pod without
-    a queue gets that of its namespace."""
+    The scheduler's answer decides. If it has none for a pod, the first pod of the application
+    decides for all its pods. A queue that is not configured counts as its nearest configured
+    ancestor, and a pod without a queue gets that of its namespace."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class _QueueFinder:
                 self._by_app[pod.app_id] = self._nearest(self._reported[pod.uid])
 
     def find(self, pod: Pod) -> str:
-        """Returns the configured queue in which a managed pod counts, or "" if it is unknown."""
+        """Returns the configured queue in which a pod counts, or an empty text if it is unknown."""
         if self._own and pod.namespace in self._own:
             return self._nearest(self._own[pod.namespace])
         if self._reported and pod.uid in self._reported:
@@ -164,7 +163,7 @@ class _QueueFinder:
         return self._nearest(policy.queue) if policy else ""
 
     def _nearest(self, path: str) -> str:
-        """Returns the nearest configured queue at or above a path, except root without limit."""
+        """Returns the configured queue at a path or its nearest configured ancestor, never root."""
         nearest = self._managed.get(path)
         if nearest is None:
             prefix = ".".join(path.lower().split(".")[: self._deepest])
@@ -190,8 +189,8 @@ class _Bound(Value):
 def _sum_bound(
     pods: Sequence[Pod], finder: _QueueFinder, resources: frozenset[str] | None
 ) -> _Bound:
-    """Sums up the bound pods by node and queue, and lists the others. The sums are lists over the
-    resource names, so that no object is created for a pod."""
+    """Sums up the requests of bound pods by node and queue, and lists the other pods. The sums are
+    lists with a place for each resource, so that no object is created for a pod."""
     shapes = {id(shape): shape for shape in (pod.shape for pod in pods)}
     requests = {key: _without_unknown(shape.request, resources) for key, shape in shapes.items()}
     axes = list(dict.fromkeys(name for request in requests.values() for name in request))
@@ -240,7 +239,7 @@ def _sum_bound(
 
 
 class _OnNode:
-    """The running sum of the pods bound to one node."""
+    """The running sum of the requests of the pods that are bound to one node."""
 
     __slots__ = ("mirrors", "overhead", "used", "work_pods")
 
@@ -251,7 +250,7 @@ class _OnNode:
         self.work_pods = 0
 
     def as_value(self, axes: Sequence[str]) -> NodeUse:
-        """Returns the sums as a `NodeUse`, by resource name, without those that are 0."""
+        """Returns the sums as a `NodeUse`. Resources with the amount 0 are omitted."""
         return NodeUse(
             used={name: amount for name, amount in zip(axes, self.used, strict=True) if amount},
             daemonsets={
@@ -263,7 +262,7 @@ class _OnNode:
 
 
 def _without_unknown(request: Resources, resources: frozenset[str] | None) -> Resources:
-    """Returns the request without resources that no node offers and no queue limits."""
+    """Returns a pod's request without the resources that no node offers and no queue limits."""
     if resources is None or resources.issuperset(request):
         return request
     return {name: amount for name, amount in request.items() if name in resources}
@@ -279,7 +278,7 @@ def _total(requests: Mapping[int, Resources], counts: Mapping[int, int]) -> dict
 def _kinds(
     config: Config, pods: Sequence[Pod], waiting: Waiting, finder: _QueueFinder, facts: DemandFacts
 ) -> dict[str, tuple[PodKind, ...]]:
-    """Returns the pods of each monitored queue by request and gang, for the record of demand."""
+    """Returns the pods of each monitored queue by request and gang, for the file `demand.jsonl`."""
     from dnm.demand.kinds import count_kinds
 
     return count_kinds(

@@ -1,8 +1,8 @@
-"""Gang applications: pods, placeholders and pods that are not created yet, each counted once.
+"""Gangs: applications with pods that start together. Their pods, placeholder pods and pods that are
+not created yet are counted once each.
 
-While an application reserves, its scheduler creates one placeholder pod for every member; the real
-pods replace them without any further quota. Before there are placeholders, the annotation of the
-first pod announces the members.
+YuniKorn creates a placeholder pod for every member of a gang to reserve capacity; the real pods
+replace them without further quota. Before that, the first pod's annotation announces the members.
 
 A tenant writes the annotation, so amounts are multiplied instead of repeated, and a gang beyond
 `is_beyond_counting` is reported instead of counted."""
@@ -28,8 +28,8 @@ _SHOWN = 63  # characters of a name that Kubernetes has not checked
 
 
 class GangApp(Value):
-    """The pods of one application with task groups, all of one namespace: a pod that names the
-    application of another namespace is no part of it."""
+    """The pods of one gang application, all in one namespace. A pod that names an application of
+    another namespace does not belong to it."""
 
     app_id: str
     namespace: str
@@ -38,21 +38,21 @@ class GangApp(Value):
 
     @property
     def first(self) -> Pod:
-        """Returns the oldest pod; its annotation announces the gang."""
+        """Returns the oldest pod of the gang, the one with the annotation that announces it."""
         return min(self.pods, key=lambda pod: (pod.created, pod.name))
 
 
 class GangDemand(Value):
-    """The effect of a gang on its pods. `taken_over`: pending pods that need nothing, because a
-    placeholder counts for each. `missing_pods`: pairs of a pod as the annotation announces it, and
-    how many such pods do not exist yet."""
+    """The pods of a gang that count differently. `taken_over` are pending pods that request
+    nothing, since a placeholder pod counts for each. `missing_pods` are pods that the annotation
+    announces and that do not exist yet, each with a number."""
 
     taken_over: tuple[Pod, ...]
     missing_pods: tuple[tuple[Pod, int], ...]
 
 
 def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
-    """Returns the gang applications of these pods, which have a task group or are placeholders."""
+    """Groups pods of gangs (with a task group, or placeholders) by their application."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.is_managed:
@@ -69,8 +69,8 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
 def split_countable(
     apps: Iterable[GangApp],
 ) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
-    """Returns the gangs that are counted, and pod id -> why the pods of other gangs are not. A gang
-    is left out if it requests too much, alone or together with older gangs of its namespace."""
+    """Returns the gangs that dnm counts, and the reason why it does not count the pods of others,
+    by pod id. A gang is too large to count alone, or together with older gangs of its namespace."""
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}
@@ -90,8 +90,8 @@ def _members(app: GangApp) -> int:
 
 
 def is_beyond_counting(app: GangApp) -> bool:
-    """Returns whether the annotation requests more than dnm counts: task groups, resource names,
-    members, or an amount beyond an int64."""
+    """Returns whether a gang's annotation exceeds what dnm counts: too many task groups, resource
+    names or members, or an amount beyond an int64."""
     return (
         len(app.groups) > MOST_TASK_GROUPS
         or any(len(group.min_resource) > MOST_RESOURCES + 1 for group in app.groups)
@@ -101,11 +101,11 @@ def is_beyond_counting(app: GangApp) -> bool:
 
 
 def gang_demand(app: GangApp, now: datetime) -> GangDemand:
-    """Returns the pending pods for which placeholders count, and the announced pods that are
-    missing.
+    """Returns the gang's pending pods for which placeholders count, and its announced pods that do
+    not exist yet.
 
-    Per task group: P placeholders stand for the P smallest pending pods. Without placeholders,
-    while no pod of the application runs, at least `min_member` pods count."""
+    In each task group, placeholders count for as many of the smallest pending pods. Without any,
+    and while no pod of the application runs, at least `min_member` pods count."""
     placeholders: dict[str, int] = {}
     pending: dict[str, list[Pod]] = {}
     started = False
@@ -130,8 +130,8 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
 
 
 def gang_total(app: GangApp) -> dict[str, int]:
-    """Returns the total request of a gang, which its queue's limit must admit at once; otherwise
-    the application is rejected."""
+    """Returns the total request of a gang. If the limit of its queue is lower, YuniKorn rejects the
+    application."""
     total: dict[str, int] = {}
     for group in app.groups:
         add_to(total, group.min_resource, group.min_member)
@@ -141,7 +141,7 @@ def gang_total(app: GangApp) -> dict[str, int]:
 def largest_gangs(
     apps: Iterable[GangApp], queue_of: Callable[[Pod], str]
 ) -> Mapping[str, Resources]:
-    """Returns per queue the largest total of a gang application, resource by resource."""
+    """Returns for each queue and resource the largest amount that any gang requests in total."""
     largest: dict[str, dict[str, int]] = {}
     for app in apps:
         if app.groups and app.groups[0].name != app.first.group:  # no PodGroup is rejected
@@ -156,8 +156,8 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Returns whether the application was rejected or is gated, or has reserved for so long that
-    its scheduler uses no placeholders any more."""
+    """Returns whether a gang will get no more placeholders: it was rejected, is gated, or has
+    waited so long that its scheduler places its pods normally."""
     first = app.first
     expired_before = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
     return first.created < expired_before or any(
@@ -166,7 +166,7 @@ def _is_over(app: GangApp, now: datetime) -> bool:
 
 
 def _promised(app: GangApp, group: TaskGroup) -> Pod:
-    """Returns a missing pod: its request as announced, all else as of the gang's first pod."""
+    """Returns an announced but missing pod, equal to the gang's first pod but for the request."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
     name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (not created)"

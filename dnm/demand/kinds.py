@@ -1,5 +1,5 @@
-"""The number of pods of each kind that wait and run, and the free capacity of permanent nodes. The
-record of demand keeps only these, so that a simulation can apply another configuration. Pure."""
+"""Numbers of equal pods that are pending and running, and the free capacity of permanent nodes. The
+file of demand keeps only these, so that a simulation can apply another configuration. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def count_kinds(
     now: datetime,
     resources: frozenset[str] | None = None,
 ) -> dict[str, tuple[PodKind, ...]]:
-    """Returns queue -> its kinds of pods, for monitored queues, including all queues below them."""
+    """Counts the equal pods of each monitored queue, including those of all queues below it."""
     since = text_time(now - config.check_interval)
     sizes = {id(pod): _size(app) for app in gangs for pod in app.pods}
     seen: dict[str, dict[Kind, Seen]] = {}
@@ -67,7 +67,7 @@ def count_kinds(
 
 
 class Seen:
-    """The counts of the pods of one kind, from which a PodKind is made."""
+    """A counter of equal pods, from which a `PodKind` for the record of demand is made."""
 
     def __init__(self) -> None:
         self.waiting = self.running = self.came = 0
@@ -75,7 +75,7 @@ class Seen:
         self.came_at: list[int] = []
 
     def add(self, is_bound: bool, at: int, count: int, is_new: bool) -> None:
-        """Counts pods that were created at the time `at`."""
+        """Adds `count` pods that were created at the time `at`, in seconds since 1970."""
         self.running += count * is_bound
         self.waiting += count * (not is_bound)
         self.sums[is_bound] += at * count
@@ -83,7 +83,7 @@ class Seen:
         self.came_at += [at] * min(count * is_new, MOST_CREATED - len(self.came_at))
 
     def merge(self, other: Seen) -> None:
-        """Adds the counts of pods of the same kind in another queue."""
+        """Adds the counts of equal pods in another queue."""
         self.running += other.running
         self.waiting += other.waiting
         self.sums = [own + more for own, more in zip(self.sums, other.sums, strict=True)]
@@ -92,7 +92,7 @@ class Seen:
 
 
 def list_kinds(queues: Iterable[Mapping[Kind, Seen]]) -> tuple[PodKind, ...]:
-    """Returns the kinds of pods in these queues together, at most MOST_KINDS, in a stable order."""
+    """Returns the groups of equal pods in these queues together, sorted: the MOST_KINDS largest."""
     every: dict[Kind, Seen] = {}
     for kinds in queues:
         for kind, seen in kinds.items():
@@ -118,7 +118,7 @@ def _seconds(created: str) -> int:
 
 
 def _size(app: GangApp) -> int:
-    """Returns how many pods of a gang start together: as announced, or else the existing ones."""
+    """Returns how many pods of a gang start together: the announced or else the existing number."""
     return sum(max(group.min_member, 0) for group in app.groups) or len(app.pods)
 
 
@@ -134,8 +134,8 @@ def _plain(request: Resources, resources: frozenset[str] | None) -> Request:
 def list_free_capacity(
     config: Config, nodes: Iterable[Node], lent: Iterable[str], pods: Iterable[Pod]
 ) -> tuple[NodeRoom, ...]:
-    """Returns the permanent nodes in service for monitored pods, equal ones together: the capacity
-    of each minus the requests of all other pods."""
+    """Returns the permanent nodes that monitored pods can use, equal ones grouped. Their free
+    capacity is what unmonitored pods leave free."""
     lent = frozenset(lent)
     permanent = {
         node.name: node

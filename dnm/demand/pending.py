@@ -1,4 +1,4 @@
-"""Pending pods in groups of equal ones, and pods that request no node, with the reason.
+"""Pending pods in groups of equal ones, and pods for which no node is lent, with the reason.
 
 The rule: pods are one group if they have one queue and namespace, request the same and fit the same
 nodes. Every decision is made for a group, so that 150,000 pods cost a few hundred decisions."""
@@ -33,12 +33,12 @@ _RULES_OF_A_KIND = 10
 
 
 def text_time(instant: datetime) -> str:
-    """Returns a time as the API prints creation times, so that times compare as text."""
+    """Returns a time in the API's format for creation times, which sort as text."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class NotCounted(Enum):
-    """The reason why a pending pod counts for nothing; the value is its text."""
+    """The reasons why dnm lends no node for a pending pod, each with its text."""
 
     GATED = "held back by a scheduling gate"
     DEVICES = "requesting devices by resourceClaims, which dnm does not understand"
@@ -63,7 +63,7 @@ class NotCounted(Enum):
 
 
 class Uncounted(Value):
-    """Equal pending pods that request no node, for one reason; `queue` is empty if unknown."""
+    """Equal pending pods for which no node is lent, for one reason. `queue` is empty if unknown."""
 
     queue: str
     namespace: str
@@ -78,7 +78,7 @@ Created: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def count_created(created: Created, until: str) -> int:
-    """Counts the pods that were created at the time `until` or before."""
+    """Returns the number of pods that were created at the time `until` or earlier."""
     return sum(count for instant, count in created if instant <= until)
 
 
@@ -86,12 +86,12 @@ class PendingGroup(Value):
     """Equal pending pods of one queue and namespace.
 
     `queue` is the configured queue in which they count (for a dynamic queue: its nearest configured
-    ancestor). `request` includes the default request. `created`: their creation times, the oldest
-    first, each with the number of pods; `total` of them in all. Once the oldest has been pending
-    for the grace time all of them `count`, since the others belong to the same burst. Until then
-    all are young: they keep nodes, but request none. `volumes` are the node affinities of bound
-    volumes, all of which must hold. `fingerprint` is the same in every run. `siblings` are the
-    nodes with a pod that excludes this one."""
+    ancestor). `request` includes the default request. `created` has their creation times, the
+    oldest first, each with the number of pods; `total` is the number of all. Once the oldest pod
+    has been pending for the grace time, all `count`, since the others belong to the same burst.
+    Until then none counts: young pods keep idle nodes, but no node is lent for them. `volumes` are
+    the node affinities of bound volumes, which must all hold. `fingerprint` identifies the group in
+    every run. `siblings` are the nodes with a pod that excludes this one."""
 
     queue: str
     namespace: str
@@ -107,17 +107,17 @@ class PendingGroup(Value):
 
     @property
     def young(self) -> int:
-        """Returns the number of pods that have not been pending for the grace time yet."""
+        """Returns the number of pods that do not count yet, since all are newer than grace time."""
         return self.total - self.count
 
     @property
     def oldest(self) -> str:
-        """Returns when the oldest pod was created."""
+        """Returns the creation time of the oldest pod of the group."""
         return self.created[0][0]
 
     @property
     def youngest(self) -> str:
-        """Returns when the youngest pod was created."""
+        """Returns the creation time of the youngest pod of the group."""
         return self.created[-1][0]
 
 
@@ -129,7 +129,7 @@ class _GroupKey(NamedTuple):
 
 
 class Collector:
-    """A collector of pending pods, which returns them in groups."""
+    """A collector of pending pods that groups equal ones."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Collector:
         self._left_out: dict[tuple[str, str, NotCounted], list[tuple[Pod, int]]] = {}
 
     def add(self, pod: Pod, queue: str, why: NotCounted | None, count: int = 1) -> None:
-        """Counts `count` pods like this one in their group, or records why they request no node."""
+        """Adds `count` pods like this one to their group, or records why they do not count."""
         if why is None and not queue:
             why = NotCounted.NO_QUEUE
         if why is NotCounted.UNDECIDED and pod.created > self._old_enough:
@@ -169,11 +169,11 @@ class Collector:
             self._left_out.setdefault((queue, pod.namespace, why), []).append((pod, count))
 
     def _volume_terms(self, pod: Pod) -> Volumes | None:
-        """Returns the node affinities of the pod's bound volumes; None if a claim prevents its
-        start.
+        """Returns the node affinities of the pod's bound volumes, or None if a volume claim keeps
+        the pod from starting.
 
-        A claim that is still Pending restricts nothing: most wait for the first consumer. This errs
-        towards one conversion, after which the pod is found to wait for something else."""
+        A claim that is still Pending restricts nothing, since most wait for their first pod. At
+        worst dnm lends one node, and then finds that the pod waits for something else."""
         if self._claims is None:
             return None
         terms = []
@@ -186,8 +186,8 @@ class Collector:
         return tuple(terms)
 
     def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
-        """Returns the groups of equal pending pods, the longest waiting first, and the entries of
-        `stalled` with pods that are still pending."""
+        """Returns the groups of equal pending pods, the longest waiting first. The second result
+        has the entries of `stalled` (pods that no node helps) with pods that are still pending."""
         merged: dict[str, tuple[_GroupKey, list[tuple[Pod, int]]]] = {}
         for kind, members in self._members.items():
             fingerprint = _fingerprint(kind, members[0][0])
@@ -239,7 +239,7 @@ class Collector:
         )
 
     def left_out(self) -> tuple[Uncounted, ...]:
-        """Returns the pods that request no node, by queue, namespace and reason."""
+        """Returns the pods for which no node is lent, by queue, namespace and reason."""
         return tuple(
             Uncounted(
                 queue=queue,
@@ -254,12 +254,12 @@ class Collector:
 
 
 def _weight(kind: _GroupKey, shape: PodShape) -> int:
-    """Returns how much of MOST_KINDS a group uses up: 1, or more if it has many rules."""
+    """Returns how much a group counts towards MOST_KINDS: 1, or more if it has many rules."""
     return 1 + (count_rules(shape) + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
 
 
 def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
-    """Returns a text that is the same in every run: it depends on the group, not on its pods."""
+    """Returns a hash that identifies the group in every run, whatever pods it has."""
     shape = pod.shape
     parts = (
         kind.queue,
@@ -279,8 +279,8 @@ def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
 
 
 def _still_stalled(members: Sequence[tuple[Pod, int]], stalled: StalledPods) -> bool:
-    """Returns whether exactly the stalled pods still exist. If one started or left, all count
-    again."""
+    """Returns whether all pods that were found stalled are still pending, and only these. Otherwise
+    all pods of the group count again."""
     return sum(n for pod, n in members if pod.created <= stalled.until) == stalled.count
 
 
@@ -290,10 +290,10 @@ def _with_default(request: Resources, default: Resources) -> Resources:
 
 
 def with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[PendingGroup, ...]:
-    """Returns the groups, with `siblings` for pods that cannot share a node: nodes with such a pod.
+    """Returns the groups, where `siblings` has the nodes with a pod that excludes the group's pods.
 
-    Bound pods come without labels and ports, so a bound pod of the same namespace with the same
-    request counts as one of them. This errs towards a node too many."""
+    Bound pods are read without labels and ports, so each pod of the same namespace with the same
+    request counts as such a pod. At worst dnm lends a node too many."""
     kinds = {
         group.fingerprint: (group.namespace, _sorted(group.shape.request))
         for group in groups

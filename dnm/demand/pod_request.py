@@ -1,4 +1,4 @@
-"""The request of one pod, as schedulers sum it up.
+"""The request of one pod, computed as schedulers do from its containers.
 
 The rules are those of Kubernetes' resource helpers, which queue systems copy. `kube/shapes.py`
 calls this once for every distinct kind of pod."""
@@ -15,7 +15,7 @@ from dnm.model.value import Resources, Value
 
 
 class ContainerRequest(Value):
-    """A container of the spec; `requests` as the API prints them. `is_sidecar`: an init container
+    """A container of a pod's spec with its requests as text. `is_sidecar`: it is an init container
     with restartPolicy Always."""
 
     name: str
@@ -31,8 +31,8 @@ class ContainerState(Value):
 
 
 class PodRequest(Value):
-    """The fields of a pod that decide its request. `states`: container name -> status, init
-    containers included."""
+    """The fields of a pod that decide its request. `states` has the status of each container by
+    name, including init containers."""
 
     containers: tuple[ContainerRequest, ...]
     init_containers: tuple[ContainerRequest, ...] = ()
@@ -43,8 +43,8 @@ class PodRequest(Value):
 
 
 def with_counted_names(pod: PodRequest) -> PodRequest | None:
-    """Returns the fields with at most MOST_RESOURCES resource names; None if nothing must be
-    removed. Extended resources are removed first. A tenant can invent any number of names."""
+    """Returns a copy with at most MOST_RESOURCES resource names, since a tenant can invent any
+    number of them; None if there are no more. Extended resources are removed first."""
     containers = (*pod.containers, *pod.init_containers)
     lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():
@@ -81,9 +81,9 @@ def with_counted_names(pod: PodRequest) -> PodRequest | None:
 
 
 def effective_request(pod: PodRequest, sidecars_twice: bool = False) -> dict[str, int]:
-    """Returns a pod's request as Kubernetes sums it up, with `pods: 1`.
+    """Returns the total request of a pod as Kubernetes computes it, with `pods: 1`.
 
-    `sidecars_twice`: a sidecar is added to itself in its own step of the init phase."""
+    With `sidecars_twice`, each sidecar counts twice while it starts, as in some queue systems."""
     if len(pod.containers) == 1 and not (pod.init_containers or pod.pod_level or pod.overhead):
         return _plus({"pods": 1}, _container_request(pod.containers[0], pod))
     sidecars: dict[str, int] = {}
@@ -106,8 +106,8 @@ def effective_request(pod: PodRequest, sidecars_twice: bool = False) -> dict[str
 
 
 def with_sidecars_twice(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Returns the pods with the requests of a queue system that counts sidecars twice. Equal shapes
-    stay one object."""
+    """Returns the pods with the requests that a queue system computes that counts sidecars twice.
+    Equal shapes remain one shared object."""
     shapes: dict[int, PodShape] = {}
 
     def counted(pod: Pod) -> Pod:
@@ -137,7 +137,7 @@ def _plus(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def most_of(left: Resources, right: Resources) -> dict[str, int]:
-    """Returns the larger amount of each resource."""
+    """Returns for each resource the larger of two amounts."""
     most = dict(left)
     for name, amount in right.items():
         most[name] = max(most.get(name, 0), amount)
@@ -145,8 +145,8 @@ def most_of(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def count_rules(shape: PodShape) -> int:
-    """Returns how much work a comparison of a pod with a node is: the number of its rules, where
-    ten values count as one."""
+    """Returns the cost of comparing a pod with a node: the number of its selectors, tolerations and
+    other rules. Ten values of a rule count as one."""
     terms = [
         expression
         for term in shape.node_affinity

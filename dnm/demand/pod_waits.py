@@ -1,5 +1,5 @@
-"""Pods with device claims, and pods of groups: dnm counts their requests like any other, or reports
-why it cannot. Pure.
+"""Pods that claim devices, and pods of PodGroups. dnm counts their requests like any other, or
+reports why it cannot. Pure.
 
 Devices are counted as resources, under Kubernetes' own name for those of a class. A new node is
 expected to have the devices that lent nodes of its type have published. dnm counts them only after
@@ -35,7 +35,7 @@ Matches = Callable[[Device], bool]
 
 
 def with_devices(demand: Demand, waits: PodWaits) -> Demand:
-    """Returns the demand with the allocated devices added to the use of each node."""
+    """Returns the demand in which allocated devices count as used resources of their nodes."""
     nodes = dict(demand.nodes)
     for name, taken in waits.taken.items():
         use = nodes.get(name, NO_USE)
@@ -49,8 +49,8 @@ def resolve_devices(
     lent: Mapping[str, str],
     types: Mapping[str, Collection[str]],
 ) -> tuple[dict[int, Pod], PodWaits]:
-    """Returns pod id -> the waiting pod with its device claims as requests, and why other claims
-    are unclear. `lent`: node -> its type. `types`: namespace -> the types that it may have."""
+    """Returns the pending pods, by pod id, with their device claims turned into requests, and why
+    other claims are not understood. `lent`: node -> type. `types`: namespace -> its node types."""
     waiting = [pod for pod in pods if pod.devices and is_awaiting_placement(pod, types)]
     if isinstance(facts, Unreadable):
         return {}, PodWaits(unclear={_title(pod): facts.error for pod in waiting})
@@ -77,7 +77,7 @@ def resolve_devices(
 
 
 def is_awaiting_placement(pod: Pod, namespaces: Collection[str]) -> bool:
-    """Returns whether the scheduler considers the pod and has not placed it yet."""
+    """Returns whether a pod of these namespaces waits for the scheduler to place it on a node."""
     is_held = pod.node or pod.is_gated or pod.is_undecided
     return not is_held and pod.is_managed and pod.namespace in namespaces
 
@@ -89,8 +89,8 @@ def _title(pod: Pod) -> str:
 def _needs(
     pod: Pod, facts: DeviceFacts, shared: Mapping[tuple[str, str], int]
 ) -> tuple[Counter[str], str]:
-    """Returns class -> how many devices all claims of a pod request together. If that is unknown,
-    the text is the reason."""
+    """Returns how many devices of each class all claims of a pod request together, and an empty
+    text. If that is unknown, the text has the reason."""
     needs: Counter[str] = Counter()
     if pod.group.startswith(f"{GROUPS[0]}/"):
         return needs, "it belongs to a PodGroup, and its pods may share a claim"
@@ -122,7 +122,7 @@ def _describe_unknown_devices(
     lent: Mapping[str, str],
     types: Collection[str],
 ) -> str:
-    """Returns why it is unknown whether a new node has these devices; empty: it has them."""
+    """Returns why dnm does not know whether a new node has these devices; empty if it has them."""
     for node, node_type in lent.items():
         if node_type in types and all(PREFIX + name in offered.get(node, {}) for name in needs):
             return ""
@@ -143,8 +143,8 @@ def _with_devices(shape: PodShape, needs: Mapping[str, int]) -> PodShape:
 
 
 def _matcher(expressions: Iterable[str]) -> Matches | None:
-    """Returns a test whether a device is of a class, or None if an expression of the class does
-    more than compare driver and attributes."""
+    """Returns a function that tests whether a device belongs to a class, or None if the class has
+    an expression that does more than compare driver and attributes."""
     tests: list[Matches] = []
     for term in (term.strip() for text in expressions for term in text.split("&&")):
         driver, attribute = _DRIVER.fullmatch(term), _ATTRIBUTE.fullmatch(term)
@@ -169,7 +169,7 @@ def _literal(text: str) -> str | bool | int:
 
 
 def _attribute(device: Device, domain: str, name: str) -> tuple[type, object]:
-    """Returns an attribute's type and value. A `name` without a domain belongs to the driver."""
+    """Returns the type and value of a device's attribute. Without a domain, it is the driver's."""
     plain = device.attributes.get(name) if domain == device.driver else None
     value = device.attributes.get(f"{domain}/{name}", plain)
     return type(value), value
@@ -180,7 +180,7 @@ def _count(
     classes: Mapping[str, Matches | None],
     among: Collection[tuple[str, str, str]] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Returns node -> its devices of each class, only those in `among` if that is given."""
+    """Counts the devices of each class on each node; with `among`, only the devices in it."""
     by_node: dict[str, dict[str, int]] = {}
     for node, listed in devices.items():
         counted = [device for device in listed if among is None or device.key in among]
@@ -196,9 +196,9 @@ def _count(
 def resolve_groups(
     pods: Iterable[Pod], facts: GroupFacts, namespaces: Collection[str]
 ) -> tuple[dict[int, Pod], dict[str, str]]:
-    """Returns pod id -> the pod as a member of a gang, if the minimum of its group is known. The
-    second result has why dnm counts only existing pods of other groups. A pod that announces a gang
-    itself is left out, since its scheduler follows the announcement."""
+    """Returns the pods of PodGroups with a known minimum, by pod id, as members of a gang. The
+    second result explains why only existing pods of other groups count. A pod that announces a gang
+    itself is left out, since its scheduler follows that annotation."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.group and pod.is_managed and not (pod.task_group or pod.task_groups):

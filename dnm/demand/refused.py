@@ -1,4 +1,4 @@
-"""Pods that do not exist because a quota refuses them. Pure."""
+"""Pods that do not exist because a quota refuses them. dnm counts them, too, as demand. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dnm.model.pod import Pod
 def list_refused(
     refused: Sequence[RefusedPods], now: datetime
 ) -> Iterator[tuple[Pod, int, NotCounted | None]]:
-    """Yields each kind of refused pods: one pod, their number, and why they do not count. Pods that
-    the quota admits now do not count until `retry_until`, when their controller has tried again. If
-    they do not exist after that, they count like pending pods."""
+    """Yields a pod of each group of refused pods, their number, and why they do not count. If the
+    quota admits them now, they do not count until `retry_until`, when their controller has tried
+    again. If they do not exist after that, they count like pending pods."""
     for pods in refused:
         why = NotCounted.BEYOND if pods.pod.shape.is_cut else None
         if pods.is_invalid:

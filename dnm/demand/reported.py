@@ -1,4 +1,4 @@
-"""The use of queues as their queue system reports it, beside the sum of bound pods. Pure."""
+"""The use of queues that a queue system reports itself, besides the sum of bound pods. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dnm.model.quantity import add_to
 
 
 def with_reported_use(demand: Demand, facts: QueueFacts, now: datetime) -> Demand:
-    """Returns the demand with at least the reported use of each queue: a quota also counts pods
-    that dnm does not, e.g. gated ones. The report includes existing pods of pending groups; these
-    are subtracted, to count once. A complete report replaces the sum of bound pods. Also adds the
-    Workloads whose pods are admitted together."""
+    """Returns the demand with at least the use that the queue system reports for each queue. A
+    quota also counts pods that dnm does not, e.g. gated ones. Pending pods in the report are
+    subtracted, so that they count once. A complete report replaces the sum of bound pods. This also
+    adds the Workloads with pods that must be admitted together."""
     queues, refused = dict(demand.queues), list(list_refused(facts.refused, now))
     for queue in facts.used.keys() & queues.keys():
         if facts.is_use_complete:

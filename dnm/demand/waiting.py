@@ -1,4 +1,4 @@
-"""The demand of unbound pods: groups, missing pods of gangs, and why some pods request no node.
+"""The demand of unbound pods: their groups, missing pods of gangs, and pods that do not count.
 Pure."""
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dnm.model.value import Resources, Unreadable, Value
 
 
 class DemandFacts(Value):
-    """The facts besides the pods that decide demand. `stalled` is the registry's: pods that are
-    known to wait for something else. Pods with claims that could not be read are not counted.
-    `resources`: the names that are summed up because a node offers or a queue limits them (None:
-    all). Tenants invent other names; they are only in the requests of groups."""
+    """The facts besides the pods that decide demand. `stalled` is from the registry: pods that are
+    known to wait for something else than a node. If `claims` could not be read, pods with claims do
+    not count. `resources` are the names to sum up, since a node offers or a queue limits them
+    (None: all). Tenants can invent other names, which are only in the requests of groups."""
 
     now: datetime
     scheduler: SchedulerView | None = None
@@ -30,7 +30,7 @@ class DemandFacts(Value):
 
 
 def _list_held(scheduler: SchedulerView | None) -> Mapping[str, NotCounted]:
-    """Returns pod UID -> why its scheduler holds it back; no new node changes that."""
+    """Returns the pods, by UID, that the scheduler holds back for a reason that no node ends."""
     if scheduler is None:
         return {}
     held = dict.fromkeys(scheduler.user_limited, NotCounted.USER_LIMIT)
@@ -38,7 +38,7 @@ def _list_held(scheduler: SchedulerView | None) -> Mapping[str, NotCounted]:
 
 
 class Waiting(Value):
-    """The demand of unbound pods, including missing pods of gangs."""
+    """The demand of unbound pods, including announced pods of gangs that do not exist yet."""
 
     groups: tuple[PendingGroup, ...] = ()
     stalled: Mapping[str, StalledPods] = {}
@@ -54,7 +54,7 @@ def gather_waiting(
     find: Callable[[Pod], str],
     facts: DemandFacts,
 ) -> Waiting:
-    """Returns the demand of the unbound pods. `find` returns the queue of a pod."""
+    """Computes the demand of unbound pods. `find` returns the queue of a pod."""
     apps: tuple[GangApp, ...] = ()
     beyond: Mapping[int, NotCounted] = {}
     if gang_members:
@@ -83,8 +83,8 @@ def gather_waiting(
 def _list_pending(
     unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Mapping[int, NotCounted], now: datetime
 ) -> Iterable[tuple[Pod, int, NotCounted | None]]:
-    """Yields the pending pods, missing ones of gangs included: a pod, its number, and why it does
-    not count. `beyond`: pod id -> why its gang is not counted."""
+    """Yields each pending pod, a number of them, and why they do not count. This includes missing
+    pods of gangs. `beyond` has the reason why a gang does not count, by the id of its pods."""
     taken_over: set[int] = set()
     missing_pods: list[tuple[Pod, int]] = []
     for app in apps:

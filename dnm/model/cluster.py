@@ -63,11 +63,11 @@ class SchedulerView(Value):
 
 
 class RefusedPods(Value):
-    """Equal pods that lack quota to be created. If the quota admits them now, their controller
-    tries again before `retry_until` (RFC 3339). `is_invalid` means that no quota admits them.
+    """Equal pods that quotas keep `owner` (a Job, StatefulSet or ReplicaSet) from creating. If
+    quotas admit them now, it tries again before `retry_until` (RFC 3339). `is_invalid`: none does.
 
-    With Kueue, `workload` names the Workload of the pods; at least `least` of them must be admitted
-    together. `is_strict`: its queue admits no later Workload before this one."""
+    With Kueue, `workload` is the Workload of the pods. At least `least` must be admitted together.
+    `is_strict`: its queue admits no later Workload before this one."""
 
     pod: Pod  # one of them, as their template describes it
     count: int

@@ -83,7 +83,7 @@ class RunRecord(Value):
     resets: DocumentResets | None = None  # of the queue document; None: never
     queue_systems: dict[str, str] = {}  # namespace with lent nodes -> the one they were lent with
     batch_nodes: dict[str, int] = {}  # of each type, if a cap is a share of them; as last read
-    unwritten: tuple[str, ...] = ()  # queues whose limits the run could not write
+    unwritten: tuple[str, ...] = ()  # queues with limits that the run could not write
 
     @property
     def has_succeeded(self) -> bool:

@@ -127,7 +127,7 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
 
 
 def _without_fence(node: Node, entry: LentNode | None) -> Node:
-    """Returns the Node; without dnm's fence if its `entry` says that it serves and stays."""
+    """Returns the Node, without dnm's cordon if its `entry` in the registry serves and stays."""
     if entry is None or entry.leaves is not None:
         return node
     return msgspec.structs.replace(node, is_cordoned=node.is_cordoned_by_another)

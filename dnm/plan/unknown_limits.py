@@ -35,9 +35,9 @@ def without_limits(
 
 
 def rank_last(config: Config, unwritten: Collection[str]) -> Config:
-    """Returns the configuration with the lowest priority for queues whose limits the last run could
-    not write. Their requests are skipped after the next refused write: ranked first, they would
-    take the nodes and the `max_conversions_per_run` of the other queues in each run."""
+    """Returns the configuration with the lowest priority for those queues with limits that the last
+    run could not write. The next refused write skips their requests: ranked first, they would take
+    the nodes and the `max_conversions_per_run` of the other queues in each run."""
     lowest = min(policy.priority for policy in config.namespaces.values()) - 1
     namespaces = {
         name: replace(policy, priority=lowest) if policy.queue in unwritten else policy
