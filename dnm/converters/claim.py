@@ -245,8 +245,8 @@ def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
     """Lifts dnm's drain. If the node is faulty, instead gives it a drain without dnm's mark, which
-    only an administrator lifts. That replaces dnm's drain, and one whose Reason begins with
-    `passing`, since another program would lift it."""
+    only an administrator lifts. dnm also replaces a drain with a Reason that begins with `passing`,
+    since another program would lift it."""
     fault = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags

@@ -41,7 +41,7 @@ class Claimed(NamedTuple):
 
     @property
     def errors(self) -> dict[str, str]:
-        """Returns the error of each node whose conversion failed or whose journal is unreadable."""
+        """Returns the error of each node with a failed conversion or an unreadable journal."""
         return {node: claim.error for node, claim in (self.claims or {}).items() if claim.error}
 
 

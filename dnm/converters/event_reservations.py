@@ -85,7 +85,7 @@ def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Na
 
 def unreserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     """Deletes the reservations for one date of an event, except those of nodes in `exclude`. Prints
-    the nodes whose reservations were deleted."""
+    the nodes that had the deleted reservations."""
     _check_name(options.unreserve, settings)
     existing = slurm.read_reservations()
     for node, reservation in _nodes_of_occurrence(existing, options.unreserve, settings.instance):

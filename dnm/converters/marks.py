@@ -106,8 +106,8 @@ def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
 
 
 def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
-    """Returns whether this converter moves such nodes. Those of slurm-operator name a pod in
-    Comment. Those of slurm-bridge have the flag EXTERNAL; their features are partitions."""
+    """Returns whether this converter moves such nodes. Nodes of slurm-operator name a pod in
+    Comment. Nodes of slurm-bridge have the flag EXTERNAL; their features are partitions."""
     if machines is Machines.PODS:
         return bool(pod_of(node.comment))
     return "EXTERNAL" in node.state.flags

@@ -285,8 +285,8 @@ STAGES = (
 
 
 def reopen_stages(conversion: NodeConversion) -> None:
-    """Makes a return repeat finished stages, since pods may have started after them: all stages if
-    the Node is not cordoned, or Ready although it was reset, otherwise only the drain."""
+    """Makes a return repeat finished stages, since pods may have started after them. Repeats all
+    stages if the Node is not cordoned, or Ready although it was reset; otherwise only the drain."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return

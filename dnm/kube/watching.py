@@ -181,8 +181,8 @@ class WatchLog:
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved if the watch contradicts the full list, whose keys are `kept`. An object
-        that changed between the newest listed one and the list must have been deleted."""
+        """Raises NotProved if the watch contradicts the full list, which has the keys `kept`. An
+        object that changed between the newest listed one and the list must have been deleted."""
         if not self._before:
             return
         listed_keys = set(kept)

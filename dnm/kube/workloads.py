@@ -125,8 +125,8 @@ class _Lacking(NamedTuple):
 
 
 class _Selection:
-    """The workloads of a namespace that dnm counts, and their distinct pod specs. Both are bounded,
-    since a tenant may have any number. At the bounds, the demand exceeds all nodes anyway."""
+    """The workloads of a namespace that dnm counts, and their distinct pod specs. A tenant may have
+    any number of each, so dnm bounds them. At the bounds, the demand exceeds all nodes anyway."""
 
     def __init__(self) -> None:
         self._names: set[tuple[str, str]] = set()
