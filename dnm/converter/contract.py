@@ -54,7 +54,7 @@ VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
 
 
 def _command(config: Config, *arguments: str, leave_out: str = "", account: str = "") -> list[str]:
-    """Returns the command line. Raises ConverterError for an argument outside the contract."""
+    """Returns a converter's command line. Raises ConverterError for an argument that is invalid."""
     arguments = (*arguments, LEAVE_OUT, leave_out) if leave_out else arguments
     arguments = (*arguments, CHARGE, account) if account else arguments
     for argument in arguments:
@@ -119,14 +119,14 @@ def return_command(config: Config, node: str, fault: str = "") -> list[str]:
 
 
 def _checked(name: str) -> str:
-    """Returns the name. Raises ConverterError if RFC 1123 forbids it, e.g. an option or a path."""
+    """Returns a name as an argument. Raises ConverterError if RFC 1123 forbids it, e.g. a path."""
     if len(name) > 253 or not NODE_NAME.fullmatch(name):
         raise ConverterError(f"{name!r} is not a name that may reach a command line (RFC 1123)")
     return name
 
 
 class Environment(Value):
-    """The environment of a converter, and the values in it that dnm hides in output."""
+    """The environment variables of a converter, and those values that dnm hides in its output."""
 
     environment: Mapping[str, str]
     secrets: Secrets

@@ -28,8 +28,8 @@ def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[
 
 
 def end_started(started: Started) -> bool:
-    """Sends TERM to a converter, its keeper and their children, and KILL some seconds later.
-    Returns whether they have ended. The next run finds a process that could not be ended."""
+    """Sends TERM to a converter, its parent (the keeper) and their children, and KILL some seconds
+    later. Returns whether they have ended. If not, the next run finds them."""
 
     def send(sent: signal.Signals) -> None:
         if started.is_alive:
@@ -40,8 +40,8 @@ def end_started(started: Started) -> bool:
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
-    """Sends a signal to the process group of keeper and converter. If the keeper has ended and the
-    converter is not in that group, only the converter gets it: the group's number may be reused."""
+    """Sends a signal to the process group of the converter and its parent, the keeper. If that has
+    ended and the converter left the group, signals only the converter: the number may be reused."""
     keeper, converter = started.keeper, started.converter
     is_in_group = (
         keeper is not None

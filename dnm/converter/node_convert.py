@@ -26,7 +26,7 @@ from dnm.model.value import Unreadable
 
 
 class NodeConvert:
-    """The interface of a run to the converter. Later runs find a call by its key."""
+    """The interface of a run to the converter. A key identifies each call, also in later runs."""
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         self.config = config
@@ -48,7 +48,7 @@ class NodeConvert:
         return run_reserving(self.config, self.env, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
-        """Returns the `processes` that still run, or that are keepers of a running converter."""
+        """Returns those of `processes` that run or are the ended parent of a running converter."""
         expected = frozenset(processes)
         if not expected:
             return expected
@@ -135,8 +135,8 @@ class NodeConvert:
         )
 
     def forget_output(self, kept: Container[str]) -> None:
-        """Removes the output files of all calls that are not in `kept`. A file that can't be
-        removed does no harm."""
+        """Removes the output files of all calls, except those with a key in `kept`. A file that
+        can't be removed does no harm."""
         with suppress(OSError):
             for path in self.directory.iterdir():
                 if _key_of(path) not in kept:
@@ -145,5 +145,5 @@ class NodeConvert:
 
 
 def _key_of(path: Path) -> str:
-    """Returns the key of a call's file, also of a file that is being written (`KEY.exit.new`)."""
+    """Returns the key of the call that owns a file, even of an incomplete file (`KEY.exit.new`)."""
     return Path(path.name.removesuffix(".new")).stem

@@ -112,8 +112,8 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
 
 
 class _NoAnswer(NamedTuple):
-    """A failed list. `why` is the end of an error message. `has_no_list`: the converter does not
-    know the option `--list`."""
+    """A failed call of `--list`. `why` ends an error message. `has_no_list` is true if the
+    converter does not know the option `--list`."""
 
     why: str
     has_no_list: bool = False
@@ -236,8 +236,8 @@ def _is_name(text: str) -> bool:
 
 
 def _words(listed: Any) -> tuple[str, ...] | None:
-    """Returns the strings of a list, or None if the list is too long or has a malformed entry. If
-    dnm skipped such an entry, a busy node could look free."""
+    """Returns the strings of a list; None if the list is too long or one is malformed. If dnm
+    skipped that one, a busy node could look free."""
     if not isinstance(listed, list) or len(listed) > _MOST_WORDS:
         return None
     if not all(isinstance(item, str) for item in listed):
@@ -246,7 +246,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _moments(listed: Any) -> dict[str, datetime]:
-    """Returns the begin of each reservation by name. Leaves malformed times out."""
+    """Returns the begin of each of a node's reservations, by name. Leaves malformed times out."""
     times: dict[str, datetime] = {}
     for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
         with suppress(msgspec.ValidationError):
@@ -283,7 +283,7 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 
 
 def _claim(listed: _ListedClaim) -> BatchClaim:
-    """Returns the claim in a list. Its untrusted texts become short and printable."""
+    """Returns the claim on a node in the list. Its untrusted texts become short and printable."""
     return BatchClaim(
         instance=printable(listed.instance, 80),
         direction=listed.direction if listed.direction in ("k8s", "batch") else "",

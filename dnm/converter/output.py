@@ -36,7 +36,7 @@ _WORDS = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
 
 def file_of(call: Path, end: str) -> Path:
-    """Returns the path of a call's file; `call` is the directory and the call's key."""
+    """Returns the path of one of a call's files. `call` is the directory with the call's key."""
     return call.with_name(f"{call.name}.{end}")
 
 
@@ -59,7 +59,7 @@ class ConverterOutput:
     read them is in a third file."""
 
     def __init__(self, call: Path, secrets: Secrets, flags: int = os.O_RDONLY) -> None:
-        """Opens the files. `call`: directory and key; `flags` as in open(2). Raises OSError."""
+        """Opens the files of a call (its directory and key) with these flags. Raises OSError."""
         self.names: dict[str, None] = {}  # in the order of printing
         self._named = 0  # characters
         self.last_lines: list[str] = []
@@ -123,13 +123,13 @@ class ConverterOutput:
                 self._failed[node[:_LONGEST_NAME]] = line[:LONGEST_REASON]
 
     def read_exit_code(self) -> int | None:
-        """Returns the exit code; None if the converter runs, or if it or its keeper was killed."""
+        """Returns the converter's exit code; None if it runs, or if it or its parent was killed."""
         code = read_or_empty(file_of(self.call, "exit"))
         return int(code) if code.isdigit() else None
 
 
 class _Tail:
-    """A file that a process writes, and the position up to which it was read."""
+    """A file that a converter writes, and the position up to which dnm has read it."""
 
     def __init__(self, path: Path, lines: SafeLines, flags: int) -> None:
         self.can_cut = flags != os.O_RDONLY
@@ -139,7 +139,7 @@ class _Tail:
 
     @property
     def passed_on(self) -> int:
-        """Returns the number of bytes that need not be read again."""
+        """Returns how many bytes of the file later runs need not read again."""
         return max(self.at - len(self.lines.rest), 0)
 
     def new_lines(self, is_last: bool) -> Iterator[str]:

@@ -17,12 +17,12 @@ from dnm.model.value import Value
 
 
 def this_host() -> ConverterProcess:
-    """Returns a placeholder for a converter that this host is about to start."""
+    """Returns a placeholder for the process of a converter that this host is about to start."""
     return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
 
 
 def is_identified(process: ConverterProcess | None) -> bool:
-    """Returns whether the value names a process, or a converter that another host started."""
+    """Returns whether `process` names a process, or a converter that another host started."""
     return process is not None and (process.pid != 0 or is_elsewhere(process))
 
 
@@ -55,7 +55,7 @@ def is_alive(process: ConverterProcess | None) -> bool:
 
 
 class Started(Value):
-    """The processes of a call. None: the process is not recorded."""
+    """The processes of a call: the converter and its parent, the keeper. None if not recorded."""
 
     keeper: ConverterProcess | None = None
     converter: ConverterProcess | None = None
@@ -66,7 +66,7 @@ class Started(Value):
 
 
 def started_at(place: Path) -> Started:
-    """Returns the recorded processes of a call; `place` is its directory and key."""
+    """Returns the recorded processes of the call with this directory and key."""
     return Started(keeper=_read(place, "process"), converter=_read(place, "converter"))
 
 

@@ -82,8 +82,8 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 def _note_process(descriptor: int) -> None:
-    """Records this process before it becomes the keeper. The process does so itself, so that later
-    runs find it even if dnm is killed now."""
+    """Records this process as the keeper, a converter's parent, before it becomes that. The process
+    does so itself, so that later runs find it even if dnm is killed now."""
     process = process_of(os.getpid())
     if process is not None:
         os.write(descriptor, msgspec.json.encode(process))
@@ -156,7 +156,7 @@ class ConverterCall:
         self.child.poll()
 
     def has_ended(self) -> bool:
-        """Returns whether keeper and converter have ended. A killed keeper leaves its converter."""
+        """Returns whether keeper and converter have ended. A converter survives a killed keeper."""
         return self.child.poll() is not None and not started_at(self.place).is_alive
 
 
