@@ -24,7 +24,7 @@ _waits: list[float] = []  # until when each current wait is not ended, outermost
 
 @contextmanager
 def waiting(patience: float = 0.0) -> Iterator[None]:
-    """Marks a wait. A signal may end it once the grace period and `patience` seconds are over."""
+    """Marks a wait. A signal may end it after the time of grace and `patience` seconds more."""
     _waits.append(time.monotonic() + patience)
     try:
         yield

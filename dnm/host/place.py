@@ -1,4 +1,4 @@
-"""The place of this dnm: its host, the host's current boot, and the path of its registry."""
+"""The identity of this dnm: its host, the host's current boot, and the path of its registry."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def host_name() -> str:
 
 
 def this_place(config: Config, machine_id: Path | None = None) -> Place:
-    """Returns the place of this dnm. Its `home` is a hash of machine id, host name and path, since
-    a machine id must not leave the host. Host images may share an id, and containers often have
-    none. A pod gets no `home`: its disk ends with it, and its name may be that of its host."""
+    """Returns the identity of this dnm. Its `home` is a hash of machine id, host name and path,
+    since a machine id must not leave the host. Host images may share an id, and containers often
+    have none. A pod gets no `home`: its disk ends with it, and its name may be that of its host."""
     name = f"{host_name()}:{os.path.realpath(config.converted_nodes_path)}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()

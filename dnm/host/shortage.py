@@ -11,10 +11,9 @@ _NEXT = "The next run continues where this command ended."
 
 
 def describe_shortage(error: BaseException | None) -> str:
-    """Returns which limit an error or its cause reports, and how to raise it, or an empty string.
-
-    If an import fails for lack of memory or files, the reason may be only in the error's context.
-    An error can be its own cause, or that of an earlier one in its chain."""
+    """Returns which limit of the host an error or its cause reports, and how to raise it, or an
+    empty text. If an import fails for lack of memory or files, only the error's context may show
+    that. The search ends even if an error is its own cause."""
     visited: set[int] = set()
     while error is not None and (identity := id(error)) not in visited:
         visited.add(identity)
@@ -37,8 +36,7 @@ def describe_shortage(error: BaseException | None) -> str:
 
 
 def end_command(shortage: str) -> NoReturn:
-    """Prints and logs the shortage. Ends the command with exit code 2: an administrator must
-    act."""
+    """Prints and logs the shortage. Ends the command with exit code 2: an administrator acts."""
     print(f"dnm: {shortage}", file=sys.stderr)
     if "logging" in sys.modules and (logger := sys.modules["logging"].getLogger("dnm")).handlers:
         logger.error("error=%r", shortage)
