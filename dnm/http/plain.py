@@ -19,7 +19,7 @@ class PlainAnswer(NamedTuple):
 
 class PlainClient:
     """The client of one server, with a connection for each request, without redirects and retries.
-    `socket_path`: the path of its unix socket. `largest`: the bytes that an answer may have."""
+    `socket_path` is the server's unix socket, if any. An answer may have `largest` bytes."""
 
     def __init__(self, url: str, seconds: float, largest: int, socket_path: str = "") -> None:
         self._url = url.rstrip("/")

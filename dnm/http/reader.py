@@ -35,7 +35,7 @@ class Wire:
     """The connections of one PoolManager, used one at a time, with the deadline of the current
     request, its answer, and whether it may have reached the server.
 
-    `socket_path`: all connections go to this unix socket, regardless of the address."""
+    With a `socket_path`, all connections go to this unix socket, regardless of the address."""
 
     def __init__(self, manager: PoolManager, socket_path: str = "") -> None:
         self.deadline = 0.0  # time.monotonic
@@ -62,7 +62,7 @@ class Wire:
         return left
 
     def send(self, request: Callable[[], BaseHTTPResponse], seconds: float) -> BaseHTTPResponse:
-        """Calls `request`, which must set `preload_content=False`, and limits its time."""
+        """Calls `request`, which sends one with `preload_content=False`, and limits its time."""
         self.deadline = time.monotonic() + seconds
         self.was_sent, self.answer = False, None
         try:
