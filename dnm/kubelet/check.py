@@ -32,7 +32,7 @@ _ALIGNED = ("single-numa-node", "restricted")
 
 
 class KubeletProblem(Value):
-    """A problem of one kubelet setting. `is_error`: nodes of the type are not lent."""
+    """A problem of one kubelet setting. If it is an error, dnm lends no nodes of the type."""
 
     key: str
     text: str

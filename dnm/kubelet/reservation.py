@@ -68,8 +68,8 @@ def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemoryS
 
 
 def eviction_amount(text: str, memory: int | None) -> int | None:
-    """Returns a threshold in bytes, or None for a percentage of unknown memory. 0% and 100% mean no
-    threshold. The kubelet uses single precision, so 5% is a little more than a twentieth."""
+    """Returns an eviction threshold in bytes, or None for a percentage of unknown memory. 0% and
+    100% mean none. The kubelet uses single precision, so 5% is a little more than a twentieth."""
     if not text.endswith("%"):
         return parse_kubernetes("memory", text)
     if text in ("0%", "100%"):
@@ -99,7 +99,7 @@ def computed_allocatable(kubelet: KubeletSettings) -> int | None:
 
 
 def reserved_cpu(kubelet: KubeletSettings) -> int | None:
-    """Returns the CPU that the kubelet reserves, in millicores. None: no key sets it."""
+    """Returns the CPU that the kubelet reserves, in millicores, or None if no key sets it."""
     named = _named("cpu", kubelet.kube_reserved_cpu, kubelet.system_reserved_cpu)
     return sum(named) if named else None
 
@@ -109,7 +109,7 @@ def _named(resource: str, *texts: str | None) -> list[int]:
 
 
 def in_common_unit(*amounts: int) -> tuple[str, ...]:
-    """Returns amounts of memory in the largest binary unit in which all of them are whole."""
+    """Returns texts of amounts of memory, in the largest binary unit in which all are whole."""
     for unit in _BINARY:
         kubernetes = parse_kubernetes("memory", f"1{unit}")
         if all(amount % kubernetes == 0 for amount in amounts) and any(amounts):
@@ -169,8 +169,8 @@ def _memory(kubelet: KubeletSettings) -> Mapping[int, Resources]:
 
 def holds_int64(text: str) -> bool:
     """Returns whether apimachinery (ParseQuantity and Quantity.AsInt64) reads this text as an
-    integer, not as a decimal. Equal amounts can differ: 1536Mi is one and 1.5Gi is not, 99Ti is one
-    and 101376Gi is not. Returns False for text that is no quantity."""
+    integer, not as a decimal. It may read equal amounts differently: 1536Mi and 99Ti are integers,
+    but 1.5Gi and 101376Gi are not. Returns False for text that is no quantity."""
     match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         return False
