@@ -48,7 +48,7 @@ _NAME = r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?"
 
 
 def event_name(text: str) -> str:
-    """Returns the text if it is an event name. A reservation's name must be able to contain it."""
+    """Returns the text if it is a valid event name, which becomes part of a reservation's name."""
     if not re.fullmatch(_NAME, text):
         raise ValueError(
             f"'{shown(text)}' is no event name; write up to 52 of a-z, 0-9 and '-', with "
@@ -58,7 +58,7 @@ def event_name(text: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Returns the day and time in the text, without a time zone."""
+    """Returns the day and time that the text names, without a time zone."""
     match = re.fullmatch(rf"{_DAY}[ T]{_CLOCK}", text)
     if match is None:
         raise ValueError("is no time; write e.g. 2026-12-01 09:00")
@@ -133,7 +133,7 @@ EVENT_KEYS: Keys = {
 
 
 def with_events(config: Config, read: CalendarReading) -> Config:
-    """Returns the configuration with the valid events and the errors of invalid ones."""
+    """Returns the configuration with the valid events, and with the errors of the invalid ones."""
     of_no_use = {
         event.name: (f"[event:{event.name}] {why}",)
         for event in read.events

@@ -101,7 +101,7 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
 def read_ini_with_events(
     path: Path, problems: list[str]
 ) -> tuple[Sections, list[str], dict[str, list[int]]]:
-    """Returns what `read_ini` returns, all lines, and the line numbers of each section
+    """Returns the result of `read_ini`, all lines, and the line numbers of each section
     [event:NAME]. Errors in these sections are not added to `problems`."""
     lines, events = split_events(read_trusted_text(path, "configuration file"))
     of_events = lines_of_events(events)
@@ -164,7 +164,7 @@ def _parse_into(
     numbers: Sequence[int],
     tries: int,
 ) -> None:
-    """Parses the lines. Renames each duplicate and parses again, so that all are reported."""
+    """Parses the lines. Renames a repeated key or section and parses again, so as to find all."""
     for attempt in range(tries):
         parser.clear()
         try:
@@ -220,7 +220,7 @@ def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) 
 
 
 def _fill_references(text: str, folded: Mapping[str, str]) -> str:
-    """Returns the text with references replaced, one level deep and up to a limit of characters."""
+    """Returns the text with `%%` and `%(key)s` replaced, one level deep. Raises ValueError."""
     if _PERCENTAGE.fullmatch(text):  # no reference: the parser of the key checks it
         return text
     length = 0

@@ -92,7 +92,7 @@ def load_config(
 
 
 def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the fields with values that depend on several keys or on the host."""
+    """Returns the fields of Config with a default that depends on several keys or on the host."""
     state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
     lent = pick(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
     request = _DEFAULTS.default_request

@@ -84,8 +84,8 @@ node_prefix = _matching(
 
 
 def exclusions(text: str) -> dict[str, object]:
-    """Returns the nodes in a host list of Slurm, and the names that follow the words `partition`,
-    `feature` and `reservation`."""
+    """Returns the exclusions in the text: the nodes in a host list of Slurm, and the names that
+    follow the words `partition`, `feature` and `reservation`."""
     words: dict[str, list[str]] = {"partition": [], "feature": [], "reservation": []}
 
     def take(match: re.Match[str]) -> str:
@@ -267,7 +267,7 @@ def taints(text: str) -> tuple[Taint, ...]:
 
 
 def _check_template(key: str, value: str) -> None:
-    """Checks key and value with `x` for `{namespace}`, since the name of any namespace is valid."""
+    """Checks key and value, with namespace `x`, since any namespace's name is valid there."""
     label_key(fill_namespace(key, "x"))
     if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
         write = f"write up to 63 letters, digits, '-', '_' and '.', {_ENDS}"

@@ -48,7 +48,7 @@ def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
 
 
 def cap(text: str) -> int | Share:
-    """Returns the cap in the text: a number of nodes, or a percentage of those in Slurm."""
+    """Returns a cap: a number of nodes, or a percentage of the nodes in Slurm."""
     if "%" not in text:
         return integer(0, 100_000)(text)
     percent = _percent(text)
@@ -68,7 +68,7 @@ def reserved_ahead(text: str) -> timedelta:
 
 
 def share(text: str) -> float:
-    """Returns the share in the text, a number above 0 and up to 1."""
+    """Returns a share: a number above 0 and up to 1."""
     if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
         raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
     is_number = text and re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text)
@@ -102,7 +102,7 @@ def floors(text: str) -> dict[str, object]:
 
 
 def floor(text: str) -> Floor:
-    """Returns the floor in the text: a number of nodes, or a percentage of all nodes."""
+    """Returns a minimum of nodes: a number, or a percentage of all nodes."""
     if re.fullmatch(r"[0-9]{1,6}", text):
         return Floor(nodes=int(text))
     percent = _percent(text)

@@ -77,7 +77,7 @@ def parse_section(
 
 
 def select_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:
-    """Returns the entries that are among `keys` and not empty. The program ignores the others."""
+    """Returns the entries that have a value and one of these keys. A program ignores other keys."""
     return {written: text for written, text in entries.items() if text and written.lower() in keys}
 
 
@@ -114,7 +114,7 @@ def state_folder(
 
 
 def _is_missing(path: Path) -> bool:
-    """Returns whether a path is missing. A path that cannot be examined counts as present."""
+    """Returns whether a path is missing. A path that dnm cannot examine counts as present."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -125,7 +125,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
-    """Returns the fields of the model for the parsed keys. A key without a value gives no field."""
+    """Returns the fields of the model that the parsed keys set. A key without a value sets none."""
     fields: dict[str, Any] = {}
     for key, (field, _) in keys.items():
         if field and (value := parsed.get(key)) is not None:
