@@ -59,7 +59,7 @@ def with_calendars(
 
 
 def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the events of all calendars, those of the configuration only once."""
+    """Returns the events of all calendars. An unreadable event counts as it was last recorded."""
     path = str(config.path)
     kept = (
         event

@@ -86,7 +86,7 @@ def _first(windows: list[Window]) -> list[Window]:
 
 
 def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iterator[Window]:
-    """Yields the windows of an event that may overlap the span, and a few around it."""
+    """Yields the windows of an event between the two moments, and a few before and after them."""
     if not event.weekly:
         yield _window_on(event, event.begins.date())
         return
@@ -101,7 +101,7 @@ def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iter
 
 
 def is_day_of(event: CalendarEvent, day: date) -> bool:
-    """Returns whether a weekly event begins on this day, unless its series has ended before."""
+    """Returns whether a weekly event begins on this weekday, without regard to its last day."""
     return day.weekday() in event.weekly
 
 
@@ -115,8 +115,8 @@ def _window_on(event: CalendarEvent, day: date) -> Window:
 
 
 def without_doubles(windows: Iterable[Window]) -> list[Window]:
-    """Returns one window of each event: the earliest, or a later one that needs more. Overlapping
-    windows of an event, or of equal names in two calendars, are for the same pods."""
+    """Returns one window for each event, since overlapping windows are for the same pods: the
+    earliest, or a later one that needs more. Equal names in two calendars are one event."""
     by_name: dict[tuple[str, str], Window] = {}
     for window in windows:
         earlier = by_name.setdefault((window.event.namespace, window.event.name), window)
@@ -130,7 +130,7 @@ def without_doubles(windows: Iterable[Window]) -> list[Window]:
 
 
 def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
-    """Returns the request of one pod of the event, with the defaults for missing resources."""
+    """Returns the request of one pod of the event. Defaults apply to resources that it lacks."""
     return {**config.default_request, **event.request, "pods": 1}
 
 
