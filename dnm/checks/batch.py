@@ -1,5 +1,5 @@
-"""The checks of Slurm's nodes for `dnm check`: the supply of each type, caps, excluded nodes,
-claims of nodes that are not lent, and charged accounts."""
+"""The checks of Slurm's nodes for `dnm check`: lendable nodes of each type, caps, excluded nodes,
+nodes that are claimed (reserved by a converter) but not lent, and charged accounts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from dnm.plan.supply import Supply, supply_now
 def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Checks that the converter can list Slurm's nodes. Checks caps, supply, exclusions and claims
-    in that list."""
+    """Checks that the converter can list Slurm's nodes. With that list, checks caps, exclusions,
+    claims, and how many nodes of each type can be lent."""
     program = config.node_convert_path
     if not program.exists():
         yield skipped(f"they need {program}")
@@ -73,8 +73,8 @@ def _judge_supply(supply: Supply) -> Finding:
 
 @looks_at("caps")
 def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterator[Finding]:
-    """Checks the caps. If a cap is a percentage of an unknown number of nodes, no node is lent.
-    `batch` is None if Slurm's nodes are unreadable."""
+    """Checks the caps on the number of lent nodes. Warns of a cap in percent if it is unknown of
+    how many nodes: no node is lent then. `batch` is None if Slurm's nodes are unreadable."""
     for node_cap in list_node_caps(config):
         total = node_cap.total(batch or {}, config)
         if total:
@@ -95,8 +95,8 @@ def _cap_sentence(node_cap: NodeCap, total: int, left: int) -> str:
 
 
 def _floors_leave(node_cap: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
-    """Returns how many of the nodes that a cap counts could be lent if all were idle. The floors of
-    their types and partitions must stay in Slurm."""
+    """Returns how many of the nodes under a cap could be lent if all were idle. Each type and
+    partition may have a floor, the number of nodes that must stay in Slurm."""
     types = {name: config.type_of(name) for name in batch}
     count = Counter(of for of in types.values() if of in node_cap.node_types)
     floors = {of: config.floor_of(of) or Floor() for of in node_cap.node_types}
@@ -174,7 +174,7 @@ def _short(names: Iterable[str]) -> str:
 def check_claims(
     config: Config, registry: Registry, listed: Mapping[str, BatchNode]
 ) -> Iterator[Finding]:
-    """Reports each claim of a node that is not lent, if no converter is working on it."""
+    """Reports nodes that a converter has claimed in Slurm if it has ended and they are not lent."""
     findings = [
         finding
         for name, row in sorted(listed.items())
@@ -252,7 +252,7 @@ def check_charges(
 
 
 def _accounts(config: Config, registry: Registry) -> list[str]:
-    """Returns the distinct accounts that namespaces and orders name."""
+    """Returns the distinct Slurm accounts that namespaces and orders name to pay for lent nodes."""
     named = [namespace.charge_account for namespace in config.namespaces.values()]
     return list(
         dict.fromkeys(filter(None, (*named, *(order.account for order in registry.orders))))

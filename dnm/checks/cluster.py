@@ -93,7 +93,7 @@ def check_cluster(
 
 @looks_at("queue system")
 def check_queue_systems(config: Config, registry: Registry) -> Iterator[Finding]:
-    """Reports the queue system of each namespace, and what dnm does with limits in it."""
+    """Reports which queue system each namespace has, and how dnm changes limits in that system."""
     lent = lent_with(config, registry)
     if any(config.namespaces[name].queue_system != system for name, system in lent.items()):
         yield wrong(explain_changed_system(config, registry, lent).detail)
@@ -107,8 +107,8 @@ def check_queue_systems(config: Config, registry: Registry) -> Iterator[Finding]
 def _readable_limits(
     config: Config, snapshot: Snapshot
 ) -> tuple[Config, Mapping[str, QueueLimits]] | None:
-    """Returns the configuration and the limits of its queues. If limits are unreadable, which
-    `check_limits` reports, both have only the namespaces without limits. None: there are none."""
+    """Returns the configuration and the limits of its queues. If limits are unreadable, returns
+    both for namespaces without limits (None: there are none), and `check_limits` reports it."""
     if not snapshot.queue_facts.unread:
         with suppress(QueueError):
             return config, system_of(config).read_queues(config, snapshot.queue_facts).limits

@@ -134,7 +134,7 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
 
 def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
     """Returns whether the disk has space to write the registry. Blocks that are reserved for root
-    count only if dnm runs as root. The limit of files counts only if the file system has one."""
+    count only if dnm runs as root. Free files count only if the file system limits their number."""
     free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
     files = disk.f_ffree if is_root else disk.f_favail
     remedy = "free space or delete files there: a run that can't record a step does not take it"
@@ -193,7 +193,7 @@ def check_registry(config: Config, registry: Registry, where: str) -> Iterator[F
 
 @looks_at("events")
 def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """Reports unreadable calendars and events. Their last readable version applies meanwhile."""
+    """Reports unreadable events and files of events. dnm then uses the last readable version."""
     troubles = list(list_problems(config, registry, now))
     yield from (wrong(text) for text in troubles)
     if not troubles and (count := len(usable_events(config, registry))):
@@ -299,8 +299,8 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
 
 @looks_at("stored cluster state")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
-    """Compares the stored pods and nodes with full lists, as a run does every hour. Before the
-    comparison, a watch updates the stored ones to the moment of the lists."""
+    """Compares the pods and nodes that dnm has stored between runs with full lists, as a run does
+    every hour. Before that, a watch brings the stored ones to the moment of the lists."""
     from dnm.kube.client import KubeClient
     from dnm.kube.reflector import Reflector
 

@@ -1,4 +1,4 @@
-"""The check of the kubelet settings of a node type. It reads only the ini."""
+"""The check of a node type's kubelet settings. It reads only the configuration file (ini)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
 
 
 def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
-    """Returns the kubelet settings that are set, under their keys in the ini. Omits huge pages and
-    NUMA memory."""
+    """Returns the kubelet settings of a node type by their keys in the configuration file. Omits
+    unset ones, huge pages and NUMA memory."""
     if kubelet is None:
         return {}
     named: dict[str, Any] = {

@@ -20,7 +20,7 @@ _FOR_CHANGES = (
 
 
 def _for_state(config: Config) -> Iterator[Permission]:
-    """Yields the permissions for the Lease and, for a registry in Kubernetes, for its Secret."""
+    """Yields the permissions for the Lease, and for the Secret if it contains the registry."""
     name = config.object_name
     for resource, group, namespace, consequence in (
         (

@@ -62,8 +62,8 @@ def check_pods(
     limits: Mapping[str, QueueLimits],
     snapshot: Snapshot,
 ) -> Iterator[Finding]:
-    """Reports pending pods that would fit no node type, and what queue systems report about
-    demand."""
+    """Reports pending pods that would fit no node type, and what each queue system's check finds in
+    the demand."""
     pods, nodes = snapshot.pods, snapshot.nodes
     if isinstance(pods, Unreadable) or isinstance(nodes, Unreadable):
         for unread in (pods, nodes):
@@ -90,7 +90,7 @@ def check_pods(
 def _own_demand(
     config: Config, limits: Mapping[str, QueueLimits], snapshot: Snapshot, pods: PodList
 ) -> Demand:
-    """Returns the demand as dnm counts it, without the scheduler's numbers, to compare the two."""
+    """Returns the demand as dnm itself counts it, for a comparison with the scheduler's numbers."""
     read = snapshot.queue_facts.view
     twice = isinstance(read, SchedulerView) and read.counts_sidecars_twice
     view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, counts_sidecars_twice=twice)

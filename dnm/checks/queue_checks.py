@@ -1,4 +1,4 @@
-"""The part of `dnm check` that each queue system has in its own package."""
+"""The interface of the checks that each queue system adds to `dnm check`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dnm.model.value import Value
 
 
 class QueueProperties(Value):
-    """The properties in which queue systems differ. The contract suite of the tests relies on them,
-    and `dnm check` shows them."""
+    """The properties in which queue systems differ, e.g. what a limit of 0 means. `dnm check`
+    prints them, and tests check them for each system."""
 
     writes_limits: bool  # False: there is no limit, and nodes alone bound the pods
     zero_means: str  # a limit of 0: `none` (no limit) or `nothing` (no pod)
@@ -30,7 +30,7 @@ class QueueProperties(Value):
 
     @property
     def sentence(self) -> str:
-        """Returns the properties as a sentence for an administrator."""
+        """Returns a sentence that describes these properties to an administrator."""
         if not self.writes_limits:
             return "without quota: dnm changes no limit"
         above = " and of the queues above it" if self.ancestors_grow else ""
@@ -84,8 +84,8 @@ def _checks_named(system: str) -> QueueChecks:
 
 @looks_at("queue system")
 def check_other_systems(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    """Reports a queue system of the cluster that no namespace has, and a configured one without a
-    trace. A run does not choose it: an unreadable object would change it while nodes are lent."""
+    """Warns if the cluster has a queue system that no namespace uses, or lacks the configured one.
+    A run never guesses the system, since a guess could change while nodes are lent."""
     traces: dict[str, str] = {}
     is_complete = True
     for system in QUEUE_SYSTEMS:

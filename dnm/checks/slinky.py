@@ -146,7 +146,7 @@ def judge_node_sets(
 def _lent_traits(
     config: Config, registry: Registry, nodes: Sequence[Node]
 ) -> dict[str, NodeTraits]:
-    """Returns the labels and taints of lent nodes, and those that future lent nodes would have."""
+    """Returns labels and taints of each lent node, and those of future lent nodes of each type."""
     supply = NodeSupply(nodes=tuple(nodes), lent=registry.nodes)
     traits = {node.name: traits_of(node) for node in nodes if node.name in registry.nodes}
     for (namespace, node_type), expected_node in expected_nodes(config, _NO_DEMAND, supply).items():
