@@ -41,7 +41,7 @@ app = make_app(
 
 
 def main() -> None:
-    """Runs the `dnm` command. If it raises DnmError, prints its sentence and sets the exit code."""
+    """Runs the `dnm` command. If it raises DnmError, prints its message and sets the exit code."""
     try:
         app()
     except DnmError as error:

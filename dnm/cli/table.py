@@ -12,7 +12,7 @@ def _of(
     panel: str, module: str, prefix: str = "", needs: str = "", /, **texts: str
 ) -> dict[str, Entry]:
     """Returns the commands of a module by name: the function `test_load` is the command
-    `test-load`, `list_` is `list`. `texts` maps functions to the first line of their docstring."""
+    `test-load`, `list_` is `list`. `texts` maps each function to its text in the help."""
     return {
         prefix + name.rstrip("_").replace("_", "-"): Entry(panel, text, f"{module}:{name}", needs)
         for name, text in texts.items()

@@ -1,4 +1,4 @@
-"""`dnm run`, the run that other commands make with `--now`, and how a signal ends a run."""
+"""`dnm run`, the same run for other commands with `--now`, and how a signal ends a run."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def pass_once(config: Config, log_console: bool) -> Pass:
 
 
 def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
-    """Prints the answer of a command with `--now`, makes a run, and prints its result and the
-    orders that the command changed. Ends the process with the run's exit code."""
+    """For a command with `--now`: prints its answer, makes a run, and prints the run's result and
+    the orders that the command changed. Ends the process with the run's exit code."""
     previous = tuple(operations)  # of the command; the run adds its own
     if output == "text":
         print_answer(lines, output)
@@ -82,7 +82,7 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
 
 def print_run(result: Pass, zone: str = "UTC") -> None:
     """Prints the actions of a run in one line, with notes and errors below it. Without a terminal,
-    as in cron, prints only news, and nothing if the run did nothing and no error is new."""
+    as in cron, prints only notes and errors that are new, and nothing if the run did nothing."""
     outcome = result.outcome
     actions = outcome.actions if outcome else ()
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]

@@ -40,7 +40,7 @@ def bill_of(config: Config, times: tuple[str, str], form: str) -> int:
 
 
 def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, ...]:
-    """Returns the lends between two times, each cut to that span. Raises DnmError."""
+    """Returns the lends of nodes between two times, each cut to that span. Raises DnmError."""
     biller = Biller(since, until)
     for line in lines_since(config, _LONG_AGO, _KINDS):
         biller.add(line)
@@ -49,7 +49,7 @@ def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, .
 
 
 def _read_weights() -> dict[str, float]:
-    """Returns node -> billing units of one node-hour. Empty if Slurm does not answer."""
+    """Returns for each node Slurm's billing units of an hour; empty if Slurm does not answer."""
     if not find_spec("dnm.converters"):
         return {}
     from dnm.converters.sreport import read_weights
@@ -93,7 +93,7 @@ def _sum_row(total: Sum) -> dict[str, Any]:
 
 
 def lend_row(row: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
-    """Returns a lend as a flat document. `used` has the requests of the pods, times their hours."""
+    """Returns a lend as a flat JSON object. `used`: the requests of its pods, times their hours."""
     weight = weights.get(row.node)
     return {
         "account": row.account, "namespace": row.namespace, "queue": row.queue, "node": row.node,

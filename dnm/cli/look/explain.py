@@ -116,7 +116,7 @@ def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
 
 
 def _refusal(decided: Decided) -> list[str]:
-    """Returns the reason for which this dnm does nothing, if another dnm acts for the instance."""
+    """Returns why a run of this dnm would do nothing, if another dnm acts for the instance."""
     inputs = decided.inputs
     judged = judge_actor(inputs.config, inputs.registry, inputs.snapshot)
     return [judged.refusal] if judged.refusal else []

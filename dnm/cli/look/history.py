@@ -80,8 +80,8 @@ def lines_since(
     about: str = "",
     until: datetime | None = None,
 ) -> Iterator[HistoryLine]:
-    """Yields the lines between two times. `kinds` and `about`, an object, select among these lines;
-    if empty, they select all. Raises DnmError if the history is unreadable."""
+    """Yields the history lines between two times, of these kinds (empty: all) and about this object
+    (empty: all). Raises DnmError if the history is unreadable."""
     holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
     with readable(open_history(config)) as history:
         for line in read_history(history, since, holding):
@@ -91,8 +91,8 @@ def lines_since(
 
 
 def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
-    """Returns the last `count` lines about a name, the newest last. Reads the history backwards.
-    Raises DnmError if it is unreadable."""
+    """Returns the last `count` history lines about an object, in order. Reads the history
+    backwards. Raises DnmError if it is unreadable."""
     with readable(open_history(config)) as history:
         lines = read_backwards(history, _holding(about))
         return list(islice((line for line in lines if _is_about(line, about)), count))[::-1]
@@ -113,7 +113,7 @@ def readable(history: History) -> Iterator[History]:
 
 
 def _holding(about: str) -> list[bytes]:
-    """Returns the JSON strings of a name. Each history line about it contains one of them."""
+    """Returns strings for a fast search: each history line about this name contains one of them."""
     return [msgspec.json.encode(name) for name in {about, about.lower()} if about]
 
 

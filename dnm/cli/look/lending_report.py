@@ -250,8 +250,8 @@ def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def seen_sentence(prices: Sequence[SeenPrice]) -> str:
-    """Returns a sentence about the cost of lending for jobs, or an empty text if no run has read
-    their queue."""
+    """Returns a sentence about what lending has cost Slurm's jobs, or an empty text if no run has
+    read their queue."""
     lent, seen, paid, used = (
         sum(getattr(price, name) for price in prices) / 60
         for name in ("lent", "known", "paid", "used")
@@ -267,7 +267,7 @@ def seen_sentence(prices: Sequence[SeenPrice]) -> str:
 
 
 def _share(part: float, total: float) -> str:
-    """Returns the share as a percentage, rounded down, so that 100% means all."""
+    """Returns `part` of `total` as a percentage, rounded down, so that 100% means all."""
     return f"{int(100 * min(part / total, 1)) if total else 0}%"
 
 

@@ -58,7 +58,7 @@ def print_batch_nodes(
     output: str,
     bounds: Iterable[str] = (),
 ) -> None:
-    """Prints Slurm's nodes. Nodes that may be lent come first. `out` maps excluded nodes to the
+    """Prints Slurm's nodes, first those that may be lent. `out` maps each excluded node to the
     reason. `bounds` are sentences about how many nodes may be lent."""
     rows = [_with_exclusion(node, out.get(node.name)) for node in shown]
     rows.sort(key=lambda node: (node.verdict, node.name))
@@ -79,8 +79,8 @@ def print_batch_nodes(
 
 
 def _with_exclusion(node: BatchNode, reason: str | None) -> BatchNode:
-    """Returns the node. If dnm excludes it for `reason`, its verdict is SKIP, and `reason` precedes
-    its own reason."""
+    """Returns the node. If dnm excludes it from lending for `reason`, its verdict becomes SKIP, and
+    `reason` precedes its own reason."""
     if reason is None:
         return node
     besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""

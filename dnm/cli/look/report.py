@@ -172,7 +172,7 @@ def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str
 
 
 def as_recorded(plan: Plan) -> Registry:
-    """Returns the plan's registry without the conversion requests that the plan itself adds."""
+    """Returns the plan's registry without the conversion requests that only the plan adds."""
     planned = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
     requests = tuple(request for request in plan.registry.requests if request.id not in planned)
     return msgspec.structs.replace(plan.registry, requests=requests)

@@ -249,7 +249,7 @@ def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, 
 
 
 def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
-    """Returns a note that jobs are not simulated, and what the recorded lending has cost jobs."""
+    """Returns a note that no jobs are simulated, and what lending in that time really cost jobs."""
     seen = seen_sentence(make_accounts(config, since, now).prices)
     idle = "without --jobs, Slurm always has idle nodes in the simulation"
     return (

@@ -196,7 +196,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns nodes and requests with their full errors, which are too long for the table."""
+    """Returns (node or request, error) with the full errors, which are too long for the table."""
     nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
     claimed = [(item["node"], item["reason"]) for item in document["claimed"]]
@@ -214,8 +214,8 @@ def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns nodes and requests that have a converter on another host, with a sentence about
-    that."""
+    """Returns (node or request, sentence) for each one with a converter that was started on another
+    host."""
     nodes = [(node["node"], node["converter_host"]) for node in document["nodes"]]
     requests = [(f"request {r['id']}", r["converter_host"]) for r in document["requests"]]
     return [

@@ -75,8 +75,8 @@ def exclude(
 def _keep(
     config: Config, verb: Verb, words: Sequence[str], until: datetime | None, reason: str
 ) -> list[tuple[str, Registry]]:
-    """Holds or excludes all of the nodes, or none of them if one is refused. Returns the name of
-    each node with the registry as it was before that node was held or excluded."""
+    """Holds or excludes all of the nodes, or none of them if one is refused. Returns each node's
+    name with the registry before that change, so that the caller can print what changed."""
     now, nodes, name = datetime.now(UTC), named_nodes(words), verb.__name__
     asked = new_operation(name, reason=reason)
     kept = Keeping(since=now, until=until, reason=asked.reason, requester=author_of(asked))
@@ -116,7 +116,7 @@ def unexclude(
 def _end_all(
     config: Config, verb: Verb, words: Sequence[str], reason: str
 ) -> list[tuple[str, bool]]:
-    """Ends the hold or exclusion of each node. Returns the nodes, and whether each had one."""
+    """Ends the hold or exclusion of each node. Returns each node, and whether that changed it."""
     ended = []
     for node in named_nodes(words):
         operation = new_operation(verb.__name__, node, reason)

@@ -161,6 +161,6 @@ def extend(
 
 
 def _end_of(registry: Registry, name: str) -> datetime | None:
-    """Returns until when an order or a node is kept. None: dnm returns the node when it is idle."""
+    """Returns until when an order or node is kept; None: dnm returns the node when it is idle."""
     order = next((order for order in registry.orders if order.id == name), None)
     return order.until if order else registry.nodes[name].stays_until

@@ -171,8 +171,8 @@ def _selector(config: Config, name: str = "") -> str:
 
 
 def _refuse_unknown(config: Config, namespace: str, error: ApiRefused) -> None:
-    """Raises ConfigError if the error means that the namespace is unknown. If dnm has no rights in
-    a namespace, the server does not report whether it exists."""
+    """Raises ConfigError if the API's error means that the namespace is unknown. Without rights in
+    a namespace, the server answers 403 even if the namespace does not exist."""
     hint = values.suggest(namespace, config.namespaces)
     if error.status == 404:
         raise ConfigError(f"test load: there is no namespace {namespace}{hint}") from error
@@ -323,7 +323,7 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 
 def find_queue(config: Config, load: Load) -> str:
-    """Returns the full path of the load's queue. Raises ConfigError if an option is invalid."""
+    """Returns the full path of the test load's queue. Raises ConfigError for an invalid option."""
     policy, option = config.namespaces.get(load.namespace), "NAMESPACE"
     try:
         values.namespace(load.namespace)
@@ -366,7 +366,7 @@ def _warn(config: Config, load: Load) -> None:
 
 
 def _warnings(config: Config, load: Load) -> Iterator[str]:
-    """Yields the reasons why the load's pods may stay pending forever."""
+    """Yields the reasons why the test load's pods may stay pending forever."""
     kinds = _node_types(config, load.namespace)
     if not kinds:
         yield f"{load.namespace} is not a monitored namespace: dnm lends no nodes to it"

@@ -24,8 +24,8 @@ _MANY = 10  # commands, which are too many to list in one line
 
 
 class Entry(NamedTuple):
-    """A command in the table of commands, or a group of them if `target` is empty. `target` is
-    `module:function` below dnm. `needs` is the optional package of dnm that has the command."""
+    """A command in the table of commands, or a group of commands if `target` is empty. `target` is
+    `module:function` below dnm. The command exists only if the package `needs` is installed."""
 
     panel: str
     text: str
@@ -102,7 +102,7 @@ class Commands(TyperGroup):
 
 
 class Verb(TyperCommand):
-    """A command that returns its exit code, or its answer in the format that the user requested."""
+    """A command. Its function returns the exit code, or an answer that is printed as requested."""
 
     def invoke(self, ctx: Any) -> None:
         """Calls the command's function, prints its answer, and ends with its exit code."""
@@ -131,7 +131,7 @@ def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
 
 
 def config_named_before(ctx: typer.Context, path: Path | None) -> object:
-    """Loads the configuration of --config, before or after the command. Raises ConfigError."""
+    """Loads the configuration of --config, which may precede the command. Raises ConfigError."""
     return load_named_config(named_before(ctx, path))
 
 

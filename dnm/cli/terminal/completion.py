@@ -1,4 +1,4 @@
-"""The names that the shell completes, from the registry and the configuration.
+"""The names that the shell completes: of nodes, queues and so on, from registry and configuration.
 
 typer itself completes only the names of commands and options. If a file is unreadable, dnm
 completes nothing and prints nothing."""

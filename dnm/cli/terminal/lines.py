@@ -43,7 +43,7 @@ class Line:
 
     @property
     def length(self) -> int:
-        """Returns the columns that the parts take, without the indent in `before`."""
+        """Returns how many columns the parts take, without the indent that `before` contains."""
         return sum(width_in(text) for text, _ in self.parts)
 
     @property

@@ -70,7 +70,7 @@ def log_history(lines: Iterable[HistoryLine]) -> None:
 
 
 def log_line(line: HistoryLine) -> str:
-    """Returns a history line as text for the log, or "" if another line of the log reports it."""
+    """Returns a history line as text for the log, or "" if the log already reports the same."""
     if (line.kind, line.event) in _ACTIONS or line.kind in _UNLOGGED:
         return ""
     word = "verdict" if line.kind == "queue" else "event"

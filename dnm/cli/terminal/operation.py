@@ -71,14 +71,14 @@ class RefusedError(DnmError):
 
 
 def granted(value: T | Refusal) -> T:
-    """Returns the value, or raises RefusedError if the value is a Refusal."""
+    """Returns the result of a function of `dnm.verbs`. If it is a Refusal, raises RefusedError."""
     if isinstance(value, Refusal):
         raise RefusedError(value.sentence)
     return value
 
 
 class Done(NamedTuple):
-    """The result of an operation: the registry before and after it, or its Refusal."""
+    """The result of an operation: the registry before it, and after it or why dnm refused it."""
 
     before: Registry
     after: Registry | Refusal
@@ -116,8 +116,8 @@ def carry_out(config: Config, operation: Operation, verb: Verb, /, **words: obje
 
 
 def rehearse(config: Config, registry: Registry, verb: Verb, *each: Mapping[str, object]) -> None:
-    """Calls `verb` with each set of values, without saving a result. Raises RefusedError if one is
-    refused, so that a command for several nodes then changes none and does not wait."""
+    """Calls `verb` with each set of values, without saving. If one is refused, raises RefusedError,
+    so that a command for several nodes changes none of them and does not wait for the lock."""
     for words in each:
         granted(verb(config, registry, **words))
 

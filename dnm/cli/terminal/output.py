@@ -38,7 +38,7 @@ def print_document(document: object, output: str = "json", names: Iterable[str] 
 
 
 def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
-    """Prints the lines with which a command reports its changes, or the document dnm.verb/1."""
+    """Prints a command's report of its changes: as lines, or as the document dnm.verb/1."""
     if output == "text":
         for line in lines:
             print_line(line)
@@ -52,8 +52,8 @@ def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
 
 
 def merge_sentences(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
-    """Returns sentences about nodes, from pairs of a name and a sentence. Puts the name in place of
-    the word NODE. Merges equal sentences into one with a host list, which commands accept."""
+    """Turns pairs of a node's name and a sentence into sentences. The name replaces the word NODE.
+    Equal sentences are merged into one with a host list, in the form that commands accept."""
     names: dict[str, list[str]] = {}
     for name, sentence in answers:
         names.setdefault(sentence, []).append(name)
@@ -100,14 +100,14 @@ def print_table(
 
 
 def clock(moment: datetime, zone: str) -> str:
-    """Returns date and time in `zone`, to the second, with the zone's name unless it is UTC."""
+    """Returns the moment as date and time to the second, with the zone's name unless it is UTC."""
     there = _by_clock_of(zone, moment)
     text = there.isoformat(" ", "seconds")[:19]
     return text if zone == "UTC" else f"{text} {there.tzname()}"
 
 
 def briefly(moment: datetime, zone: str) -> str:
-    """Returns day and time in `zone`, to the minute, with the zone's name unless it is UTC."""
+    """Returns the moment as day and time to the minute, with the zone's name unless it is UTC."""
     there = _by_clock_of(zone, moment)
     return f"{there:%d %b %H:%M}" + ("" if zone == "UTC" else f" {there.tzname()}")
 
@@ -144,7 +144,7 @@ def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[
 
 
 def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]] | None:
-    """Returns the rows of waiting jobs, or None if Slurm does not report what jobs wait for."""
+    """Returns waiting jobs as JSON objects, or None if Slurm does not report what jobs wait for."""
     return (
         None
         if waiting is None
@@ -153,7 +153,7 @@ def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]
 
 
 def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields each number of a decision about a queue as its name and its text."""
+    """Yields (name, text) for each number on which the decision about a queue is based."""
     for key in ("used", "limit", "headroom"):
         if numbers.get(key):
             yield key, amounts(numbers[key])
@@ -190,7 +190,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
 
 
 def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
-    """Returns the queues whose utilization is low enough to be reported, as rows by name."""
+    """Returns a row for each queue with a utilization so low that it is reported, by name."""
     return [
         {
             "queue": queue,

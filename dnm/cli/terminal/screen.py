@@ -49,7 +49,7 @@ def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
 
 
 def verdict_part(word: str) -> Part:
-    """Returns a decision's word as a part of a line, with the meaning that sets its colour."""
+    """Returns the word for a decision as a part of a line. Its meaning sets its colour."""
     return word, _VERDICTS.get(word, "")
 
 

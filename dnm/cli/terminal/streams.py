@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Descriptor(FileIO):
-    """A file that reports failed writes as successful, so that a command continues to its end. A
-    failed write to stdout is reported later, except if a reader such as `head` has closed it.
-    stderr may lose output."""
+    """A file that hides failed writes from the command, so that the command continues to its end. A
+    failed write to stdout is reported at the end, except if a reader such as `head` has closed it.
+    Lost output to stderr is not reported."""
 
     failed: ClassVar[OSError | None] = None  # of stdout
 
