@@ -1,2 +1,2 @@
-"""The number of nodes for each queue, and lent nodes that can be released: quota and packing. Pure.
-plan, its rules, verbs, run and cli may import it; it imports model, demand and kubelet."""
+"""The number of nodes that each queue needs, and the lent nodes that it can release. Pure. plan,
+its rules, verbs, run and cli may import it; it imports model, demand and kubelet."""

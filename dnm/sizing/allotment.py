@@ -1,7 +1,7 @@
 """The allocation of nodes to queues in turn: each queue gets what the previous ones left.
 
-An `Allotment` holds the free space, the limits and the budget of one decision and is discarded with
-it. `serve` decides for one queue and reserves the result: used space, used quota, and limits that
+An `Allotment` holds the free capacity, limits and budget of one decision and is discarded with it.
+`serve` decides for one queue and reserves the result: used capacity, used quota, and limits that
 the granted nodes raise (for siblings too, through shared ancestors)."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_NEW_NODES = 10_000
 
 
 class Allotment:
-    """The state of one allocation of nodes to queues: free capacity, limits and budget."""
+    """The free capacity, limits and budget of nodes while nodes are allocated to queues."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Allotment:
     def serve_within(
         self, budget: ConversionBudget, backlogs: Sequence[QueueBacklog]
     ) -> list[QueueSizing]:
-        """Decides for these queues in order, and grants no more than the budget. The need of each
-        queue is its grant without a budget. Namespaces of equal priority share scarce nodes."""
+        """Allocates nodes to these queues in order, no more than the budget allows. The result also
+        has their need without a budget. Namespaces of equal priority share scarce nodes."""
         self._budget = budget
         names = {option.pool.namespace for backlog in backlogs for option in backlog.options}
         if len(names) > 1:
@@ -79,8 +79,8 @@ class Allotment:
                 shares = None  # the other namespaces share the rest
 
     def _list_claims(self, backlogs: Sequence[QueueBacklog]) -> dict[NodePool, int]:
-        """Returns how many nodes each pool would get within the budget if no queue before it got a
-        new node. Existing nodes go to the queues in order."""
+        """Returns how many nodes of each pool (queue, namespace, type) the budget allows if no
+        earlier queue gets new nodes. Existing capacity goes to the queues in order."""
         claims: dict[NodePool, int] = {}
         rest = self._copy(budget_of([Bound(name="new nodes", left=0)]))
         for backlog in backlogs:
@@ -91,8 +91,8 @@ class Allotment:
     def _serve_share(
         self, backlog: QueueBacklog, shares: Mapping[str, tuple[Bound, Bound]]
     ) -> QueueSizing:
-        """Decides for a queue that gets no more than its shares of scarce bounds. If a scarce bound
-        itself is used up, `spent` of the result has that bound instead of its share."""
+        """Allocates nodes to a queue, no more than its shares of bounds that are too low for all.
+        In `spent` of the result, a share is replaced by its bound if that itself is used up."""
         wanted, entire = self._copy(UNBOUNDED).serve(backlog), self._budget
         self._budget = ConversionBudget(
             bounds=(*entire.bounds, *(share for share, _ in shares.values())),
@@ -115,8 +115,8 @@ class Allotment:
         return other
 
     def serve(self, backlog: QueueBacklog) -> QueueSizing:
-        """Decides for one queue and reserves the result: grants all that it needs, within the
-        budget."""
+        """Allocates all nodes that one queue needs and the budget allows, and reserves them for
+        it."""
         fits: dict[str, int] = {}
         unschedulable = self._place_unschedulable(backlog, fits)
         groups = self._count_helpable(backlog, unschedulable)
@@ -162,8 +162,8 @@ class Allotment:
     def _count_helpable(
         self, backlog: QueueBacklog, unschedulable: list[UnschedulablePods]
     ) -> Groups:
-        """Returns the schedulable groups with the number of their pods that fit the limits which no
-        new node raises. The other pods are added to `unschedulable`."""
+        """Returns the groups of pods that new nodes can help, each with the number of pods that fit
+        the limits that nodes do not raise. Adds the other pods to `unschedulable`."""
         groups = [
             (schedulable.group, schedulable.group.count) for schedulable in backlog.schedulable
         ]
@@ -191,7 +191,7 @@ class Allotment:
         shortages: Sequence[Shortage],
         opened: list[int],
     ) -> None:
-        """Adds to `opened`, for each limit that is too low, the first options that raise it."""
+        """Adds to `opened` the new nodes that raise each limit that is too low, best ones first."""
         for short in shortages:
             resource = short.resource
             missing = short.missing
@@ -208,8 +208,8 @@ class Allotment:
     def _below_min_nodes(
         self, backlog: QueueBacklog, opened: Iterable[int]
     ) -> Iterator[tuple[NamespacePolicy, str]]:
-        """Yields, for each node that a namespace lacks of its minimum, the namespace's policy and
-        the type that the node must have (empty: any)."""
+        """Yields, for each node that a namespace needs to reach its min_nodes, the settings of the
+        namespace, and the required node type (empty: any)."""
         new = Counter(
             (pool.namespace, pool.node_type)
             for pool in (backlog.options[option].pool for option in opened)
@@ -247,8 +247,8 @@ class Allotment:
         )
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
-        """Counts how many more nodes of an option the budget allows. `opened`: the nodes that this
-        queue gets already; the budget still includes them."""
+        """Returns how many more new nodes of a kind (`option`) the budget allows, after the nodes
+        in `opened`, which this queue already gets and the budget does not count yet."""
         left = MOST_NEW_NODES - len(opened)
         bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
         for bound in bounds[option]:
@@ -261,7 +261,7 @@ class Allotment:
     def _place_unschedulable(
         self, backlog: QueueBacklog, fits: dict[str, int]
     ) -> list[UnschedulablePods]:
-        """Places pods that no new node would help on existing nodes; returns the remaining ones."""
+        """Places pods that no new node helps on existing nodes. Returns those without a place."""
         if not backlog.unschedulable:
             return []
         totals = [(group, group.count) for group, _ in backlog.unschedulable]
@@ -285,7 +285,7 @@ class Allotment:
     def _problem(
         self, backlog: QueueBacklog, groups: Groups, opened: Sequence[int] | None = None
     ) -> Problem:
-        """Returns the packing problem of a queue. With `opened`, no other new nodes are allowed."""
+        """Returns the packing problem of a queue. `opened`, if given, are the only new nodes."""
         left = MOST_NEW_NODES if opened is None else 0
         return Problem(
             items=tuple(
@@ -309,7 +309,7 @@ class Allotment:
         )
 
     def _count_on_existing(self, placed: Iterable[tuple[int, int]]) -> int:
-        """Counts the pods of an item that are placed on existing Nodes, not on incoming ones."""
+        """Returns how many pods of a group are placed on existing Nodes, not on incoming ones."""
         return sum(count for number, count in placed if number < self._packing_input.existing)
 
     # --- reservation -------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class Allotment:
     def _reserve(
         self, backlog: QueueBacklog, groups: Groups, packing: Packing, opened: Sequence[int]
     ) -> dict[str, int]:
-        """Takes the granted nodes from the budget and places the pods; counts them by group."""
+        """Takes granted nodes from the budget and places pods; returns their number by group."""
         granted = [backlog.options[option] for option in opened]
         self._budget = self._budget.changed((expected.pool for expected in granted), -1)
         for expected in granted:
@@ -349,8 +349,8 @@ class Allotment:
 
 
 def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[int]:
-    """Returns the new nodes that can raise a limit: those useful to pods that request the resource,
-    if there are any."""
+    """Returns the kinds of new nodes that can raise a limit: those that help pods that request the
+    resource, or all if no pod requests it."""
     asking = {
         option
         for schedulable, (group, count) in zip(backlog.schedulable, groups, strict=True)
@@ -363,7 +363,7 @@ def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[i
 def _drop_domain_excess(
     groups: Groups, packing: Packing, unschedulable: list[UnschedulablePods]
 ) -> Groups:
-    """Returns the groups without pods that must share a host or zone and did not all fit there.
+    """Returns the groups without the pods that do not fit, although they must share a host or zone.
     Further nodes cannot help these pods, so they are added to `unschedulable`."""
     why = "has an affinity that one more node can't satisfy"
     kept = []
@@ -376,6 +376,6 @@ def _drop_domain_excess(
 
 
 def _waits_since(groups: Groups, fits: Mapping[str, int]) -> str:
-    """Returns the creation time of the oldest pod that lacks something; empty if none does."""
+    """Returns the creation time of the oldest pod without capacity or quota; empty without one."""
     lacking = (group.oldest for group, count in groups if count > fits[group.fingerprint])
     return min(lacking, default="")

@@ -1,8 +1,8 @@
-"""Pending pods of each monitored queue, and new nodes that would help them.
+"""The pending pods of each monitored queue, and the kinds of new nodes that would help them.
 
 The rule: a pending pod belongs to the nearest monitored queue above it. It is schedulable if an
 empty new node of one of the queue's types could run it; otherwise it is reported with the reason,
-and causes no conversion."""
+and no node is lent for it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dnm.sizing.packing_input import PackingInput
 
 
 class Schedulable(Value):
-    """A group of pending pods, and the new nodes that would help it, best first, as indexes of
-    QueueBacklog.options."""
+    """A group of pending pods and the kinds of new nodes that would help it, best first, as indexes
+    of QueueBacklog.options."""
 
     group: PendingGroup
     options: tuple[int, ...]
 
 
 class QueueBacklog(Value):
-    """A monitored queue: its policies, the new nodes that it may get, and its pending pods.
+    """The pending pods of a monitored queue, its namespaces, and the kinds of new nodes it may get.
 
     `unschedulable` groups have the reason why no new node helps; they still use existing capacity
-    and quota. `fingerprint` changes with the pending pods."""
+    and quota. `fingerprint` is a hash that changes with the pending pods."""
 
     queue: str
     policies: tuple[NamespacePolicy, ...]
@@ -43,21 +43,21 @@ class QueueBacklog(Value):
 
     @property
     def priority(self) -> int:
-        """Returns the highest priority of the queue's namespaces."""
+        """Returns the highest priority of the namespaces that use the queue."""
         return max(policy.priority for policy in self.policies)
 
     @property
     def oldest(self) -> str:
-        """Returns the creation time of the oldest pod that a node would help; sorts last if
-        none."""
+        """Returns the creation time of the oldest pod that a node would help, or, without one, a
+        text that sorts last."""
         return min((schedulable.group.oldest for schedulable in self.schedulable), default="~")
 
 
 def make_backlogs(
     config: Config, demand: Demand, queues: Mapping[str, QueueLimits], packing_input: PackingInput
 ) -> list[QueueBacklog]:
-    """Returns the monitored queues in the queue document, each with its pods. The highest priority
-    comes first, then the longest wait."""
+    """Returns the pending pods of each monitored queue. The queues are in order of priority, and
+    those of equal priority by their longest wait."""
     groups: dict[str, list[PendingGroup]] = {}
     for group in demand.groups:
         if group.count:
@@ -93,8 +93,8 @@ def make_backlogs(
 def _sort_out(
     groups: Iterable[PendingGroup], options: tuple[ExpectedNode, ...]
 ) -> tuple[tuple[Schedulable, ...], tuple[tuple[PendingGroup, str], ...]]:
-    """Separates groups that a new node would help from the others. For each group, new nodes of its
-    own namespace come first."""
+    """Separates groups of pods that a new node would help from the others. Each group prefers new
+    nodes for its own namespace."""
     schedulable: list[Schedulable] = []
     unschedulable: list[tuple[PendingGroup, str]] = []
     for group in groups:
@@ -110,7 +110,7 @@ def _sort_out(
 
 
 def describe_mismatch(group: PendingGroup, expected: ExpectedNode) -> str | None:
-    """Returns why an empty new node could not run a pod of the group, or None."""
+    """Returns why a pod of the group could not run on an empty new node, or None if it could."""
     node_type = expected.pool.node_type
     refused = describe_misfit(group.shape, group.volumes, expected.traits)
     if refused:
@@ -126,7 +126,7 @@ def describe_mismatch(group: PendingGroup, expected: ExpectedNode) -> str | None
 
 
 def _summarize(texts: Iterable[str], most: int = 3) -> str:
-    """Returns the first `most` texts, and how many more there are, as one text."""
+    """Returns the first `most` texts, joined, followed by the number of the remaining ones."""
     reasons = list(texts)
     more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
     return "; ".join((*reasons[:most], *more))

@@ -1,7 +1,7 @@
-"""The number of nodes that may still be lent within each bound: caps, the batch side and the rules.
+"""The number of nodes that may still be lent, within caps, options, and the nodes that Slurm has.
 
 The rule: each lent node of a pool reduces every bound that applies to the pool. Each bound has a
-text for verdicts. A cap that is not set bounds nothing."""
+text for messages. A cap that is not set bounds nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dnm.model.value import Value
 
 
 class NodePool(NamedTuple):
-    """The queue, namespace and type of a lent node: nodes of one pool are interchangeable."""
+    """The queue, namespace and type of lent nodes. Nodes with the same pool are interchangeable."""
 
     queue: str
     namespace: str
@@ -28,9 +28,9 @@ class NodePool(NamedTuple):
 
 
 class Bound(Value):
-    """A bound: how many nodes of some types may still be lent to some namespaces (None: any).
-    `reason`: the reason of the verdict on a queue that this bound stops. `why`: a text for that
-    case (empty: the bound is used up)."""
+    """An upper bound on how many more nodes of some types may be lent to some namespaces (None:
+    all). `reason` is the reason of a decision that it forces. `why` explains that in a clause; if
+    empty, the clause is that the bound is used up."""
 
     name: str
     left: int
@@ -40,33 +40,33 @@ class Bound(Value):
     why: str = ""
 
     def holds_for(self, node_type: str, namespace: str) -> bool:
-        """Returns whether a node of this type and namespace counts. The type is empty for the new
-        namespace of a moving node, which then counts only under bounds of namespaces."""
+        """Returns whether the bound counts a node of this type and namespace. The type is empty for
+        the new namespace of a moving node; only bounds of namespaces count that."""
         is_namespace = self.namespaces is None or namespace in self.namespaces
         is_type = self.node_types is None or node_type in self.node_types
         return is_namespace and is_type and (bool(node_type) or self.namespaces is not None)
 
     @property
     def text(self) -> str:
-        """Returns a clause that the bound allows no more nodes."""
+        """Returns a clause that explains why the bound allows no more nodes."""
         return self.why or f"{self.name} is used up"
 
 
 class ConversionBudget(Value):
-    """The number of nodes that each bound still allows, never below 0. The first bound without
-    nodes gives the reason. `left`: the current numbers, by the bound's name; the bounds themselves
-    keep the initial ones."""
+    """The number of nodes that each bound still allows to lend, never below 0. The first bound that
+    allows none gives the reason. `left` has the current numbers by the name of the bound; in
+    `bounds` are the initial ones."""
 
     bounds: tuple[Bound, ...] = ()
     left: Mapping[str, int] = {}
 
     def bounds_of(self, pool: NodePool) -> list[Bound]:
-        """Returns the bounds that apply to nodes of the pool."""
+        """Returns the bounds that apply to nodes of a pool (queue, namespace and type)."""
         return [bound for bound in self.bounds if bound.holds_for(pool.node_type, pool.namespace)]
 
     def changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
-        """Returns the budget after one node of each of these pools was lent (`by` is -1) or
-        returned (1)."""
+        """Returns the budget after a node of each of these pools is lent (`by` is -1) or returned
+        (`by` is 1)."""
         left = dict(self.left)
         for pool in pools:
             for bound in self.bounds_of(pool):
@@ -74,7 +74,7 @@ class ConversionBudget(Value):
         return msgspec.structs.replace(self, left=left)
 
     def covers(self, wanted: Mapping[NodePool, int]) -> bool:
-        """Checks whether the budget allows these numbers of nodes, by pool, together."""
+        """Returns whether all bounds together allow to lend these numbers of nodes, by pool."""
         asked: Counter[str] = Counter()
         for pool, count in wanted.items():
             for bound in self.bounds_of(pool):
@@ -83,7 +83,7 @@ class ConversionBudget(Value):
 
 
 def budget_of(bounds: Iterable[Bound]) -> ConversionBudget:
-    """Returns the budget of these bounds."""
+    """Returns the budget of nodes in which each bound allows its initial number."""
     every = tuple(bounds)
     return ConversionBudget(bounds=every, left={bound.name: bound.left for bound in every})
 
@@ -92,12 +92,12 @@ UNBOUNDED = ConversionBudget()
 
 
 def pool_of(entry: LentNode) -> NodePool:
-    """Returns the pool of a lent node."""
+    """Returns the pool (queue, namespace and type) that a lent node belongs to."""
     return NodePool(entry.queue, entry.namespace, entry.node_type)
 
 
 class CapCount(Value):
-    """A cap with the number of lent and incoming nodes under it, its maximum, and its bound."""
+    """A configured cap: its value, the lent and incoming nodes that it counts, and what is left."""
 
     cap: str
     bound: Bound
@@ -106,9 +106,9 @@ class CapCount(Value):
 
 
 def lent_in(registry: Registry) -> list[tuple[str, str]]:
-    """Returns (node type, namespace) of every node that the registry counts under the caps: lent
-    nodes, claimed nodes and conversions under way. A node that moves counts for both namespaces,
-    since the move can end in either. The pair with its new namespace has an empty node type."""
+    """Returns (node type, namespace) of each node that counts under the caps: lent nodes, nodes
+    that a converter has claimed, and requested nodes. A moving node counts for both namespaces,
+    since the move can end in either. It has an empty node type for the new namespace."""
     nodes, claimed = registry.nodes, registry.claimed
     lent = [(node.node_type, node.namespace) for node in nodes.values()]
     lent += [("", node.heads_for) for node in nodes.values() if node.heads_for != node.namespace]
@@ -121,8 +121,8 @@ def lent_in(registry: Registry) -> list[tuple[str, str]]:
 
 
 def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount]:
-    """Counts the lent nodes, each as (node type, namespace), under every cap that is set: of all
-    nodes, of each type, of each namespace."""
+    """Counts the lent nodes, given as (node type, namespace), under each configured cap: for all
+    nodes, for a type, for a namespace."""
     caps, counts = [], Counter(lent)
     for cap, name, most, of in _caps(config):
         if isinstance(most, int):
@@ -134,7 +134,7 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
 
 
 def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[str, Any]]]:
-    """Yields each cap, its name in a verdict, its value, and the nodes to which it applies."""
+    """Yields each cap, its name, its value, and the node types or namespaces that it limits."""
     yield "all", "max_converted_nodes", config.max_converted_nodes, {}
     for name, node_type in config.node_types.items():
         of = {"node_types": frozenset((name,))}
@@ -145,7 +145,7 @@ def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[s
 
 
 def describe_exceeded_caps(config: Config, nodes: Sequence[tuple[str, str]]) -> str | None:
-    """Returns which caps these nodes, each as (node type, namespace), exceed by themselves."""
+    """Returns which caps these nodes, given as (node type, namespace), exceed alone, or None."""
     caps = [cap for cap in count_caps(config, nodes) if cap.lent > cap.max]
     return "; ".join(f"{cap.bound.name} is {cap.max}" for cap in caps) or None
 
@@ -156,9 +156,9 @@ def count_left(
     lendable: Mapping[str, int],
     rules: Iterable[Bound] = (),
 ) -> ConversionBudget:
-    """Returns the budget that `lent` leaves, the lent nodes, each as (node type, namespace).
-    `lendable`: batch nodes that could be lent now, by node type; if it is empty, it bounds nothing.
-    `rules`: bounds of the rules; a bound with its own text comes last."""
+    """Returns how many more nodes may be lent if these are lent, each given as (node type,
+    namespace). `lendable` has the number of Slurm's nodes of each type that can be lent now; if
+    empty, it is no bound. `rules` are bounds of options; those with their own text come last."""
     rules = tuple(rules)
     return budget_of((
         *(bound for bound in rules if not bound.why),
@@ -169,7 +169,7 @@ def count_left(
 
 
 def bounds_of_lendable(lendable: Mapping[str, int]) -> Iterator[Bound]:
-    """Yields a bound for each node type: how many batch nodes of it can be lent."""
+    """Yields a bound for each node type: the number of Slurm's nodes that can be lent now."""
     for node_type, count in lendable.items():
         name = f"batch nodes of type {node_type}"
         yield Bound(
@@ -182,7 +182,7 @@ def bounds_of_lendable(lendable: Mapping[str, int]) -> Iterator[Bound]:
 
 
 def describe_bounds(spent: Sequence[Bound], granted: int) -> str:
-    """Returns how many nodes can be lent and why not more; bounds with their own text come last."""
+    """Returns a clause: how many nodes can be lent, and which bounds prevent more."""
     used_up = sorted(bound.name for bound in spent if not bound.why)
     texts = [f"{', '.join(used_up)} used up"] if used_up else []
     texts += [bound.why for bound in spent if bound.why]

@@ -1,8 +1,8 @@
 """The fair division of nodes that are too few for every namespace.
 
 The queue with the higher priority gets nodes first. Between equal priorities each node goes to the
-namespace with the fewest nodes under the scarce bound, incoming ones included. Between these the
-order of the claims decides."""
+namespace that has the fewest nodes under the bound that is too low, with incoming ones. Between
+equal numbers, the order of the claims decides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Held = Mapping[tuple[str, str], int]
 def divide_fairly(
     budget: ConversionBudget, claims: Claims, held: Held, priorities: Mapping[str, int]
 ) -> Counter[NodePool]:
-    """Returns how many nodes each pool gets within the budget. `priorities`: queue -> priority."""
+    """Returns how many of its claimed nodes each pool gets. `priorities` are by queue."""
     bounds = {pool: budget.bounds_of(pool) for pool in claims}
     scarce = list_scarce_bounds(budget, claims)
     left, shares = dict(budget.left), Counter[NodePool]()
@@ -60,7 +60,7 @@ def divide_fairly(
 
 
 def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePool, list[Bound]]:
-    """Returns pool -> those of its bounds that allow fewer nodes than several namespaces claim."""
+    """Returns for each pool its bounds that allow fewer nodes than several namespaces claim."""
     claimed: dict[str, Counter[str]] = {}
     for pool, count in claims.items():
         for bound in budget.bounds_of(pool):
@@ -78,8 +78,8 @@ def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePoo
 def bounds_of_shares(
     scarce: Mapping[NodePool, Sequence[Bound]], shares: Mapping[NodePool, int], queue: str
 ) -> dict[str, tuple[Bound, Bound]]:
-    """Returns name -> (share, scarce bound). A share is itself a bound: the nodes of the scarce
-    bound that one namespace of the queue gets."""
+    """Returns, by name, the share of a queue's namespaces in each bound that is too low for all, as
+    a bound of its own together with the original one."""
     by_name: dict[str, tuple[Bound, Bound]] = {}
     for pool, bounds in scarce.items():
         for bound in bounds if pool.queue == queue else ():

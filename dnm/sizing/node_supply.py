@@ -1,4 +1,4 @@
-"""The nodes of a decision: existing ones, incoming ones, and expected new ones.
+"""The nodes on which a decision is based: existing ones, incoming ones, and expected new ones.
 
 A new node is expected to be like most healthy lent nodes of its type, or like the configuration if
 there is none. So a declared amount that the first node lacked does not cause a second lend, and a
@@ -33,8 +33,8 @@ _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
 class IncomingNode(Value):
-    """A lent node that is requested or joining: it counts as existing and empty. `name` is empty
-    until the converter has named it. If its Node exists already, the node still counts once."""
+    """A requested or joining node, which counts as existing and empty. `name` is empty until the
+    converter has chosen the node. If its Node exists already, it is not counted again."""
 
     node_type: str
     namespace: str
@@ -43,9 +43,9 @@ class IncomingNode(Value):
 
 
 class NodeSupply(Value):
-    """The nodes for a decision. `nodes`: all Nodes of the cluster. `lent`: the registry's serving
-    entries, which the limits count. `leaving`: nodes that are fenced or returning; they have no
-    capacity, and the limits do not count them. `daemon_sets`: None if they were not read."""
+    """The nodes on which a decision is based. `nodes` are all Nodes of the cluster. `lent` are the
+    nodes that serve their queues and are in the limits. `leaving` are cordoned or returning nodes,
+    without capacity and outside the limits. `daemon_sets` is None if they were not read."""
 
     nodes: tuple[Node, ...]
     lent: Mapping[str, LentNode] = {}
@@ -55,8 +55,8 @@ class NodeSupply(Value):
 
 
 class ExpectedNode(Value):
-    """A new node of a type, as it will probably be after it is lent to a namespace. `size` raises
-    the limit of its queue, `free` is what pods can use while it is empty."""
+    """The expected properties of a new node that is lent to a namespace. `size` is its addition to
+    the limit of its queue, `free` is what pods can use on it at first."""
 
     pool: NodePool
     size: Resources
@@ -65,7 +65,7 @@ class ExpectedNode(Value):
 
 
 def accepts_pods(node: Node, node_supply: NodeSupply) -> bool:
-    """Checks whether the scheduler may place pods on the node now."""
+    """Returns whether the scheduler may place pods on the node now."""
     return (
         node.is_ready
         and not node.is_cordoned
@@ -75,8 +75,8 @@ def accepts_pods(node: Node, node_supply: NodeSupply) -> bool:
 
 
 def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
-    """Checks whether the node is Ready and has some of each resource of its type. A new node is
-    expected to be like sound ones; an unsound one may be replaced at once."""
+    """Returns whether the node is Ready and offers some of each resource of its type. Only such
+    nodes show what a new node will be like; another one may be replaced at once."""
     if node is None or not node.is_ready or node.is_deleting:
         return False
     node_type = config.node_types.get(type_name)
@@ -84,8 +84,8 @@ def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
 
 
 def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
-    """Returns labels, taints and name of a node, without taints that are removed automatically.
-    `numa`: the capacity of one NUMA node for one pod, by its type."""
+    """Returns labels, taints and name of a node, without taints that Kubernetes or dnm will remove.
+    `numa` is the capacity of the node's NUMA nodes by its type, if pods must fit on one."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
     if numa is not None and node.zones:
         declared = {name for zone in numa.zones for name, _ in zone}
@@ -95,7 +95,7 @@ def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
 
 
 def numa_capacities(config: Config) -> dict[str, NumaRoom]:
-    """Returns node type -> capacity of its NUMA nodes, for types with pods that must fit on one."""
+    """Returns, for node types with kubelets that align pods, the capacity of each NUMA node."""
     if not config.has_aligned_pods:
         return {}
     from dnm.kubelet.reservation import numa_capacity
@@ -110,7 +110,7 @@ def numa_capacities(config: Config) -> dict[str, NumaRoom]:
 def expected_nodes(
     config: Config, demand: Demand, node_supply: NodeSupply
 ) -> dict[tuple[str, str], ExpectedNode]:
-    """Returns (namespace, node type) -> a new node as it will probably be."""
+    """Returns the expected properties of a new node for each (namespace, node type)."""
     ready = [node for node in node_supply.nodes if accepts_pods(node, node_supply)]
     lent: dict[str, list[Node]] = {}
     for node in ready:
@@ -139,7 +139,7 @@ def expected_nodes(
 
 
 def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
-    """Returns type and namespace of a lent node by the registry or the mark; else empty texts."""
+    """Returns type and namespace of a lent node by the registry or its annotations, else empty."""
     entry = node_supply.lent.get(node.name)
     if entry is not None:
         return entry.node_type, entry.namespace
@@ -147,7 +147,7 @@ def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
 
 
 def _size_and_free(node_type: NodeType, similar: Sequence[Node]) -> tuple[Resources, Resources]:
-    """Returns by how much a new node raises limits, and what is free on it while it is empty."""
+    """Returns by how much a new node raises limits, and what is free for pods on it at first."""
     if similar:
         size = _usual_size(node_type, similar)
         return size, size
@@ -158,8 +158,8 @@ def _size_and_free(node_type: NodeType, similar: Sequence[Node]) -> tuple[Resour
 def _usual_overhead(
     demand: Demand, node_supply: NodeSupply, similar: Sequence[Node], ready: Sequence[Node]
 ) -> dict[str, int]:
-    """Returns what DaemonSets' and mirror pods usually request on a similar node; if there is none,
-    the least on any node. If the DaemonSets were read, only mirror pods count here."""
+    """Returns what DaemonSets' and mirror pods usually request on a node like `similar`; without
+    one, the least on any node. If the DaemonSets themselves were read, only mirror pods count."""
     uses = [demand.nodes.get(node.name, NO_USE) for node in similar or ready]
     is_read = isinstance(node_supply.daemon_sets, tuple)
     amounts = [use.mirrors if is_read else use.daemonsets for use in uses]
@@ -169,8 +169,8 @@ def _usual_overhead(
 def _daemon_requests(
     config: Config, node_supply: NodeSupply, namespace: str, traits: NodeTraits
 ) -> Iterator[Resources]:
-    """Yields the requests of DaemonSets that select a node with these traits. A DaemonSet of a
-    monitored namespace belongs to a tenant, and only counts on nodes that are lent to it."""
+    """Yields the requests of the DaemonSets that will run a pod on a node with these traits. One in
+    a monitored namespace belongs to a tenant, and counts only on nodes that are lent to it."""
     daemon_sets = node_supply.daemon_sets
     for daemon_set in daemon_sets if isinstance(daemon_sets, tuple) else ():
         is_of_another = (
@@ -181,7 +181,7 @@ def _daemon_requests(
 
 
 def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
-    """Returns the median of each resource, or its configured amount if a node has that much."""
+    """Returns the median of each resource, or the configured amount if any node has that much."""
     size = _usual([node.allocatable for node in similar])
     for name, amount in node_type.size.items():
         if any(node.allocatable.get(name, 0) >= amount for node in similar):
@@ -190,7 +190,7 @@ def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
 
 
 def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, int]:
-    """Returns each resource's median; of two middle amounts, the larger if `largest_first`."""
+    """Returns the median of each resource. `largest_first` decides between two middle amounts."""
     middle = (len(many) - 1) // 2
     return {
         name: sorted((resources.get(name, 0) for resources in many), reverse=largest_first)[middle]
@@ -199,7 +199,7 @@ def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, i
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
-    """Returns each resource's smallest amount, without resources that are missing in any."""
+    """Returns the smallest amount of each resource, leaving out those that not all have."""
     least: dict[str, int] | None = None
     for resources in many:
         if least is None:
@@ -210,7 +210,7 @@ def _least(many: Iterable[Resources]) -> dict[str, int]:
 
 
 def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
-    """Returns the labels that every node has; the architecture only if all existing ones agree."""
+    """Returns the labels that any new node has, and the architecture if all nodes have the same."""
     labels = {"kubernetes.io/os": "linux", HOSTNAME: ""}
     for key in _COMMON_LABELS:
         values = {node.labels.get(key, "") for node in ready}
@@ -226,9 +226,9 @@ def _expected_traits(
     similar: Sequence[Node],
     plain: Mapping[str, str],
 ) -> NodeTraits:
-    """Returns the labels and taints that most nodes in `same` have: lent nodes of the type in the
-    namespace. If exactly half have one, the configuration decides. A taint that is not configured
-    must also be on most nodes in `similar`: all lent nodes of the type."""
+    """Returns the labels and taints expected on a new node: those of most nodes in `same` (lent to
+    the namespace, of the type). If exactly half have one, the configuration decides. A taint that
+    is not configured must also be on most nodes in `similar` (all lent nodes of the type)."""
     labels = {**node_type.labels_for(namespace), namespace: "true"}
     taints = node_type.taints_for(namespace)
     if not same:
@@ -245,7 +245,7 @@ def _expected_traits(
 
 
 def _most_common(many: Iterable[Iterable[T]], configured: Iterable[T]) -> list[T]:
-    """Returns the items that more than half of the sets have, or half if they are configured."""
+    """Returns the items of more than half of the sets; half is enough for configured items."""
     sets = [dict.fromkeys(iterable) for iterable in many]
     counts = Counter(item for entry in sets for item in entry)
     expected = set(configured)

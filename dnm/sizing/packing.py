@@ -1,10 +1,9 @@
-"""Packing: equal pods onto existing nodes, and onto as few new nodes as possible. Pure.
+"""Packing of equal pods onto existing nodes, and onto as few new nodes as possible. Pure.
 
-The rule: a pod that fits an existing bin gets no new node. Large problems are solved by
+The rule: a pod that fits an existing node (a bin) gets no new one. Large problems are solved by
 first-fit-decreasing over items, so the time grows with items x bins; small ones try several orders.
 
-    least_nodes(Problem) -> Packing
-"""
+least_nodes(Problem) -> Packing"""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _AT_ONCE = 512  # bins that are checked at once
 
 
 def least_nodes(problem: Problem) -> Packing:
-    """Packs all items on as few new nodes as possible; ties prefer the first bin_types."""
+    """Packs all pods on as few new nodes as possible. Between equal numbers, earlier types win."""
     orders = _orders(problem)
     best = _pack(problem, orders[0], _first_fit)
     if not best.opened[len(problem.opened) :] or len(best.opened) <= lower_bound(problem):
@@ -38,8 +37,8 @@ def _cost(packing: Packing) -> tuple[int, int, int]:
 
 
 def _orders(problem: Problem) -> list[list[int]]:
-    """Returns orders in which to place the items: the most constrained first, then the largest by
-    several measures of size, each relative to the largest node."""
+    """Returns orders in which to place groups of pods: those with the fewest usable node types
+    first, then the largest, by several measures of size relative to the largest node."""
     axes = range(len(problem.items[0].request)) if problem.items else range(0)
     vectors = [node_type.free for node_type in problem.bin_types] or [
         item.free for item in problem.bins
@@ -74,12 +73,12 @@ def _first_fit(bins: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
 
 
 def _best_fit(bins: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
-    """Returns the bins, the fullest first."""
+    """Returns these nodes in the order of their free capacity, the fullest first."""
     return sorted(bins, key=free.__getitem__)
 
 
 class _Bins:
-    """The bins (nodes) while items are placed in them: free amounts, new nodes, budgets."""
+    """The nodes while pods are placed on them: free amounts, added new nodes, remaining budgets."""
 
     def __init__(self, problem: Problem) -> None:
         self.free = [item.free for item in problem.bins]
@@ -92,7 +91,7 @@ class _Bins:
             self.open(bin_type)
 
     def open(self, bin_type: int) -> int:
-        """Opens a new node of a type; returns the index of its bin."""
+        """Adds a new node of a type and returns its index. Each of its budgets loses one node."""
         for budget in self._bin_types[bin_type].budgets:
             self.budgets[budget] -= 1
         self.opened.append(bin_type)
@@ -100,11 +99,11 @@ class _Bins:
         return len(self.free) - 1
 
     def can_open(self, bin_type: int) -> bool:
-        """Checks whether every budget of the node type allows one more node."""
+        """Returns whether every budget of the node type allows one more node."""
         return all(self.budgets[budget] > 0 for budget in self._bin_types[bin_type].budgets)
 
     def put(self, number: int, item: Item, wanted: int) -> int:
-        """Puts as many of `wanted` pods of an item into a bin as fit; returns their number."""
+        """Places up to `wanted` pods of an item on a node. Returns how many of them fit."""
         free = self.free[number]
         count = wanted
         for have, ask in zip(free, item.request, strict=True):
@@ -126,8 +125,8 @@ class _Bins:
 
 
 def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
-    """Places the items in this order, each into the first bins where it fits; if none has space,
-    opens a new node of the preferred available type."""
+    """Places groups of pods in this order, each on the first nodes where it fits. If none has
+    space, adds a new node of the first type that the budget allows."""
     state = _Bins(problem)
     placed: list[list[tuple[int, int]]] = [[] for _ in problem.items]
     left = [item.count for item in problem.items]
@@ -171,8 +170,8 @@ def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
 
 
 def _with_space(bins: Sequence[int], free: Sequence[Vector], request: Vector) -> Iterator[int]:
-    """Yields the bins with space for one pod, in their order. With thousands of groups and bins,
-    most of them full, comparing amount by amount is ten times faster than bin by bin."""
+    """Yields the nodes with space for one more pod, in order. It compares one resource of many
+    nodes at a time, which is ten times faster with thousands of groups and mostly full nodes."""
     requested = [(axis, ask) for axis, ask in enumerate(request) if ask]
     for start in range(0, len(bins), _AT_ONCE):
         some = bins[start : start + _AT_ONCE]
@@ -182,7 +181,7 @@ def _with_space(bins: Sequence[int], free: Sequence[Vector], request: Vector) ->
 
 
 def _usable_bins(problem: Problem) -> dict[int, list[int]]:
-    """Returns node class -> its bins, without those that are too full for any item."""
+    """Returns the nodes of each node class, without those that are too full for any pod."""
     if not problem.items:
         return {}
     least = [min(column) for column in zip(*(item.request for item in problem.items), strict=True)]
@@ -194,8 +193,8 @@ def _usable_bins(problem: Problem) -> dict[int, list[int]]:
 
 
 def lower_bound(problem: Problem) -> int:
-    """Returns a number of new nodes that no order can undercut: by the sum of the items, and by the
-    pods larger than half a node, which never share one."""
+    """Returns a number of new nodes that no packing can undercut. It follows from the sum of
+    requests, and from the pods larger than half a node, of which no two share one."""
     wanted = len(problem.opened)
     if not problem.bin_types or not problem.items:
         return wanted

@@ -1,8 +1,8 @@
-"""The input of packing, taken from the values of a snapshot.
+"""The input of the packing of pods onto nodes, made of a snapshot's pods and nodes.
 
 The rule: nodes with the same taints, and with the same values of all labels that a pending pod
-selects, are one node class. So constraints are evaluated once per group of pods and class of nodes.
-"""
+selects, are one node class. So constraints are evaluated once per group of pods and class of
+nodes."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from dnm.sizing.packing_problem import Bin, Item, Vector
 
 
 class NodeClasses:
-    """The numbered node classes. Every pending pod fits all or none of the nodes of a class."""
+    """A numbering of node classes. A pending pod may run on all nodes of a class, or on none."""
 
     def __init__(self, groups: Sequence[PendingGroup], labels: Iterable[Mapping[str, str]]) -> None:
-        """Starts without classes. `labels`: of all nodes; label keys that none has are ignored."""
+        """Starts without classes. `labels` are those of all nodes; other label keys are ignored."""
         keys = {key for group in groups for key in _keys(group)}
         self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
         self._with_name = any(term.fields for group in groups for term in _terms(group))
@@ -46,8 +46,8 @@ class NodeClasses:
         self.traits: list[NodeTraits] = []
 
     def add(self, traits: NodeTraits) -> int:
-        """Returns the number of the class of a node with these traits; adds a class if no earlier
-        node was like it."""
+        """Returns the number of the class to which a node with these traits belongs. It is a new
+        class if no earlier node was like it."""
         labels = tuple([traits.labels.get(key) for key in self._keys])
         # The name of a Node matters only if a pod selects one.
         name = traits.name if self._with_name else bool(traits.name)
@@ -59,12 +59,12 @@ class NodeClasses:
 
 
 class PackingInput(Value):
-    """The bins and the new nodes of the packing problem, as vectors over `axes`.
+    """The nodes and pods of the packing problem, as vectors over the resources in `axes`.
 
-    The first `existing` bins are Nodes, without those that no pending pod fits; the others are
-    incoming nodes. `options`: the new nodes that each queue may get, best first. `items` are by
-    fingerprint, and have neither a count nor bin types yet. `incoming_sizes`: by how much each node
-    of NodeSupply.incoming raises the queue's limit; empty if its type is no longer configured."""
+    The first `existing` bins are Nodes, except those that no pending pod fits; the others are
+    incoming nodes. `options` has the new nodes that each queue may get, best first. `items` are
+    groups of pods, by fingerprint, without a count and node types. `incoming_sizes`: by how much
+    each incoming node raises its queue's limit; empty if its type is no longer configured."""
 
     axes: tuple[str, ...]
     bins: tuple[Bin, ...]
@@ -75,12 +75,12 @@ class PackingInput(Value):
     incoming_sizes: tuple[Resources, ...]
 
     def vector(self, resources: Resources) -> Vector:
-        """Returns the amounts along `axes`; 0 for a missing resource."""
+        """Returns the amounts of the resources in `axes`, in that order; 0 for a missing one."""
         return tuple([resources.get(name, 0) for name in self.axes])
 
 
 def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) -> PackingInput:
-    """Returns existing, incoming and expected nodes, reduced to the resources that pods request."""
+    """Returns the packing input: nodes and pending pods, with the resources that pods request."""
     expected_ones = expected_nodes(config, demand, node_supply)
     options = _options(config, expected_ones)
     groups = demand.groups
@@ -136,15 +136,15 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
 
 
 def _lacks_resource(group: PendingGroup, offered: Set[str]) -> bool:
-    """Checks whether the group requests a resource that no node and no node type has."""
+    """Returns whether the pods request a resource that no node and no node type offers."""
     return any(amount > 0 and name not in offered for name, amount in group.request.items())
 
 
 def _options(
     config: Config, expected: Mapping[tuple[str, str], ExpectedNode]
 ) -> dict[str, tuple[ExpectedNode, ...]]:
-    """Returns queue -> the new nodes that it may get, in the order of each namespace's node types,
-    the namespaces of high priority first."""
+    """Returns the kinds of new nodes that each queue may get. They are in the order of its
+    namespaces' node types; for the same rank, the namespace of the higher priority is first."""
     policies = sorted(
         config.namespaces.values(), key=lambda namespace: (-namespace.priority, namespace.name)
     )

@@ -1,6 +1,6 @@
-"""The problem of packing and its solution. Amounts are vectors over the same axes (resource names
-in a fixed order). Equal pods are one item with a count. Nodes are bins, of which only the free
-space matters."""
+"""The problem of packing pods onto nodes, and its solution. Amounts are vectors over the same
+resources in a fixed order. Equal pods are one item with a count. Nodes are bins, of which only the
+free space matters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Vector: TypeAlias = tuple[int, ...]
 
 
 class Item(Value):
-    """The needs of `count` equal pods.
+    """A group of `count` equal pods that is to be packed onto nodes.
 
-    `node_classes`: classes of bins that they may use. `bin_types`: new nodes that they may use,
-    best first; each can run a pod while it is empty. `exclusive`: properties that one pod of a node
-    alone may have (a host port); with any, each pod needs its own node. `blocked_bins`: bins that
-    already have such a pod. `single_new_bin`: a second new node cannot help them."""
+    `node_classes` are the classes of nodes that they may use. `bin_types` are the new nodes that
+    they may use, best first; each can run a pod while it is empty. `exclusive` has properties that
+    only one pod of a node may have, e.g. a host port; with any, each pod needs its own node.
+    `blocked_bins` already have such a pod. `single_new_bin`: a second new node cannot help."""
 
     request: Vector
     count: int
@@ -30,23 +30,23 @@ class Item(Value):
 
 
 class Bin(Value):
-    """The free amounts of a node, and its class of nodes (Item.node_classes)."""
+    """A node for the packing: its free amounts, and the class that decides which pods it takes."""
 
     free: Vector
     node_class: int
 
 
 class BinType(Value):
-    """New nodes that are available: the free amounts of an empty one, and the budgets from which
-    each is taken (keys of Problem.budgets)."""
+    """A kind of new nodes for the packing: the free amounts of an empty one, and the names of the
+    budgets (in Problem.budgets) that each such node reduces."""
 
     free: Vector
     budgets: tuple[str, ...] = ()
 
 
 class Problem(Value):
-    """The items to pack and the bins for them. `opened`: new nodes that are needed anyway, as
-    indexes of `bin_types`; they are filled first and are taken from the budgets as well."""
+    """A packing problem: pods (`items`), nodes (`bins`), and new nodes. `opened` are new nodes that
+    are needed anyway, as indexes of `bin_types`; they are filled first and reduce the budgets."""
 
     items: tuple[Item, ...]
     bins: tuple[Bin, ...] = ()
@@ -56,8 +56,8 @@ class Problem(Value):
 
 
 class Packing(Value):
-    """The places of the pods. `placed[i]`: (bin, count) of item i; bins from len(problem.bins) on
-    are the `opened` new nodes, in order. `left[i]`: how many of item i do not fit."""
+    """The solution of a packing problem. `placed` has (bin, count) pairs for each item; bins beyond
+    the problem's are the new nodes in `opened`. `left` has the number of pods that do not fit."""
 
     opened: tuple[int, ...]
     placed: tuple[tuple[tuple[int, int], ...], ...]

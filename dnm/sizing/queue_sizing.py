@@ -1,8 +1,8 @@
-"""The nodes that each monitored queue needs and gets, and its verdict with one reason and one
-sentence.
+"""The nodes that each monitored queue needs and gets, and the decision about it, with one reason
+and one sentence.
 
-The rule: the first true reason wins, and pods that request no node are reported with every verdict.
-"""
+The rule: the first true reason wins, and pods that do not count are reported with every
+decision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dnm.sizing.quota import Quota, Shortage
 
 
 class UnschedulablePods(Value):
-    """Pending pods of a group that no new node would help, and why."""
+    """The pending pods of a group that no new node would help, their number, and the reason."""
 
     group: PendingGroup
     count: int
@@ -31,17 +31,17 @@ class UnschedulablePods(Value):
 
 
 class QueueSizing(Value):
-    """The nodes that a queue needs and gets, by pool, and why.
+    """The nodes that a queue needs and gets, by pool (namespace and type), and the reasons.
 
-    `wanted`: nodes after which it lacks nothing. `granted`: those within the budget.
-    `without_capacity`, `no_quota`: pods that lack capacity or quota, even with incoming nodes.
-    `opened_for_capacity`: nodes that are needed for capacity alone. `shortage`: the limit that is
-    too low. `below_min_nodes`: the minimum that is not met, once per missing node.
-    `relies_on_incoming`: it would lack something without the incoming nodes. `waits_since`: when
-    the oldest pod that lacks something was created. `fits`: group of pending pods (by fingerprint)
-    -> how many have capacity and quota on existing nodes. `served`: the same on these and granted
-    nodes. `spent`: bounds that allow no more nodes. `fingerprint` changes with the pending pods.
-    `incomplete`: Workload -> why it gets no node. `first_lacks`: nodes that the first one lacks."""
+    `wanted` nodes are all that it needs, `granted` those that the budget allows.
+    `without_capacity`, `no_quota`: how many pods lack capacity or quota, even with incoming nodes.
+    `opened_for_capacity`: nodes needed for capacity alone. `shortage`: the limit that is too low.
+    `below_min_nodes`: the minimum that is not met, once per missing node. `relies_on_incoming`:
+    without incoming nodes it would lack something. `waits_since`: the creation time of the oldest
+    pod that lacks something. `fits`: the number of pods of each group with capacity and quota on
+    existing nodes; `served`: the same on these and granted nodes. `spent`: bounds that allow no
+    more nodes. `fingerprint` changes with the pending pods. `incomplete`: the reason why a Workload
+    gets no node. `first_lacks`: how many nodes the first Workload lacks."""
 
     queue: str
     priority: int = 0
@@ -64,38 +64,38 @@ class QueueSizing(Value):
 
     @property
     def for_pods(self) -> bool:
-        """Checks whether the nodes are for pending pods, and not only for `headroom` or
-        `min_nodes`: then unused nodes count against the queue."""
+        """Returns whether pending pods need the nodes, and not only `headroom` or `min_nodes`. Only
+        then do unused nodes count for the queue's circuit breaker."""
         return self.without_capacity > 0 or self.no_quota > 0
 
 
 class Sizing(Value):
-    """The sizing of every monitored queue in the document, in the order of allocation (by priority,
-    then by the longest wait), and the verdicts."""
+    """The nodes that every monitored queue needs and gets, in the order in which queues get them
+    (by priority, then by the longest wait), and the decision about each queue."""
 
     queues: Mapping[str, QueueSizing] = {}
     verdicts: Mapping[str, QueueVerdict] = {}
 
     def of(self, queue: str) -> QueueSizing:
-        """Returns the sizing of a queue; an unknown queue needs nothing."""
+        """Returns what a queue needs and gets; an unknown queue needs nothing."""
         return self.queues.get(queue) or QueueSizing(queue=queue)
 
     def wanted(self) -> dict[NodePool, int]:
-        """Returns how many nodes of each pool are needed, in the order of allocation."""
+        """Returns how many nodes of each pool (queue, namespace, type) are needed, in order."""
         return {p: n for queue in self.queues.values() for p, n in queue.wanted.items()}
 
     def granted(self) -> dict[NodePool, int]:
-        """Returns how many nodes of each pool are granted, in the order of allocation."""
+        """Returns how many nodes of each pool (queue, namespace, type) are granted, in order."""
         return {p: n for queue in self.queues.values() for p, n in queue.granted.items()}
 
     def fits(self) -> dict[str, int]:
-        """Returns fingerprint of a group of pending pods -> how many of them have capacity and
-        quota on existing nodes."""
+        """Returns how many pods of each group of pending pods (by fingerprint) have both capacity
+        and quota on existing nodes."""
         return {name: n for queue in self.queues.values() for name, n in queue.fits.items()}
 
 
 def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
-    """Returns node type -> the number of nodes in these pools."""
+    """Returns the number of nodes of each type in these pools (queue, namespace, type)."""
     counts: Counter[str] = Counter()
     for pool, count in pools.items():
         counts[pool.node_type] += count
@@ -108,8 +108,8 @@ def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
 def size_without_demand(
     config: Config, demand: Demand, queues: Mapping[str, QueueLimits]
 ) -> Sizing | None:
-    """Returns the result of `size_queues` without packing, if no counted pod waits, no limit is
-    nearly full, and no minimum is set. None: packing is needed."""
+    """Returns the result of `size_queues` without packing if no queue needs a node: no counted pod
+    is pending, no limit is nearly full, and no minimum is set. Otherwise returns None."""
     if any(group.count for group in demand.groups):
         return None
     if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
@@ -139,7 +139,7 @@ def make_sizing(
     sizings: Sequence[QueueSizing],
     reasons: Mapping[str, tuple[Verdict, ReasonText, str]] = {},
 ) -> Sizing:
-    """Returns the sizing with each queue's verdict. `reasons`: by queue, if it needs nodes."""
+    """Returns the queues' needs with a decision for each. `reasons` has those of queues in need."""
     return Sizing(
         queues={sizing.queue: sizing for sizing in sizings},
         verdicts={
@@ -156,7 +156,7 @@ _MOST_KINDS = 3  # kinds of pods that no node helps, one pod of each is named
 def _verdict(
     demand: Demand, sizing: QueueSizing, needs: tuple[Verdict, ReasonText, str] | None
 ) -> QueueVerdict:
-    """Returns the verdict on a queue. `needs` has verdict, reason and detail if it needs nodes."""
+    """Returns the decision about a queue. `needs` has kind, reason and detail if it needs nodes."""
     verdict, reason, detail = needs or _reason_for_none(demand, sizing)
     pods = [*_unschedulable(sizing), *_left_out(demand, sizing.queue)]
     return QueueVerdict(
@@ -176,7 +176,7 @@ def _reason_for_none(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reas
 
 
 def _unschedulable(sizing: QueueSizing) -> list[str]:
-    """Returns sentences on pods that no node helps: one pod of each kind, a few kinds."""
+    """Returns clauses about pods that no new node helps, with an example, for the first groups."""
     kinds = [
         f"no node helps {pods.count} like {pods.group.namespace}/{pods.group.names[0]}: {pods.why}"
         for pods in sizing.unschedulable[:_MOST_KINDS]
@@ -187,7 +187,7 @@ def _unschedulable(sizing: QueueSizing) -> list[str]:
 
 
 def _left_out(demand: Demand, queue: str) -> list[str]:
-    """Returns a clause for each reason why pods request no node: their number, and one of them."""
+    """Returns a clause for each reason why pods do not count, with their number and an example."""
     counts: Counter[str] = Counter()
     like: dict[str, str] = {}
     for uncounted in demand.uncounted:

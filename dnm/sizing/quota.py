@@ -23,8 +23,8 @@ Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
 
 
 class Shortage(Value):
-    """A limit that is too low: the limit of `path` for a resource, its use, the requests of pending
-    pods, and the missing amount. `is_early`: it is too low only because of the key `headroom`."""
+    """A limit of the queue `path` that is too low for a resource: its value, its use, the requests
+    of pending pods, and what is missing. `is_early`: only `headroom` makes it too low."""
 
     path: str
     resource: str
@@ -36,8 +36,8 @@ class Shortage(Value):
 
 
 class Quota:
-    """The limits of all queues, and their use. `now`: the current limits. `limits`: the current
-    limits plus incoming and granted nodes."""
+    """The limits of all queues and their use while nodes are allocated. `now` has the current
+    limits. `limits` has these plus incoming and granted nodes."""
 
     def __init__(self, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
         self._mark = demand.mark
@@ -48,35 +48,35 @@ class Quota:
         self.limits = {path: dict(limit) for path, limit in self.now.items()}
 
     def copy(self) -> Quota:
-        """Returns an independent copy."""
+        """Returns a copy that can change without this one, to try out an allocation."""
         other = copy(self)
         other._used = {path: dict(used) for path, used in self._used.items()}
         other.limits = {path: dict(limit) for path, limit in self.limits.items()}
         return other
 
     def grow(self, queue: str, size: Resources) -> None:
-        """Raises the limits of a queue and its ancestors by a node of this size that serves it."""
+        """Raises the limits of a queue and its ancestors by the size of a node that serves it."""
         for path in present_lineage(queue, self._queues):
             limit = self.limits[path]
             for resource in limit.keys() - self._queues[path].fixed:
                 limit[resource] += size.get(resource, 0)
 
     def use(self, groups: Groups) -> None:
-        """Adds the requests of these pods to the use of their queues."""
+        """Adds the requests of these pods to the used quota of their queues."""
         for group, count in groups:
             for path in present_lineage(group.queue, self._queues):
                 add_to(self._used[path], group.request, count)
 
     def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
-        """Returns how many pods of each group these limits (`now` or `limits`) admit."""
+        """Returns how many pods of each group the limits (`now` or `limits`) admit."""
         return [count for count, _ in self._let_in(groups, limits, lambda *limit: True)]
 
     def admit_under_unraisable_limits(
         self, queue: str, groups: Groups, offered: Mapping[str, frozenset[str]]
     ) -> list[tuple[int, str]]:
-        """Returns for each group how many of its pods new nodes can help at all, and the limit that
-        stops the others. A node raises no limit below its queue, and none of a resource that it
-        lacks. `offered`: fingerprint of a group -> the resources of its new nodes."""
+        """Returns how many pods of each group new nodes can help, and the limit that stops the
+        others. A node raises no limit below its queue, and none for a resource that it lacks.
+        `offered` has the resources of the new nodes that each group (by fingerprint) can use."""
 
         def is_unraisable(group: PendingGroup, path: str, resource: str) -> bool:
             is_below = path != queue and is_under(path, queue)
@@ -96,8 +96,8 @@ class Quota:
         limits: Mapping[str, Resources],
         counts: Callable[[PendingGroup, str, str], bool],
     ) -> Iterator[tuple[int, tuple[str, str] | None]]:
-        """Yields for each group how many pods the limits admit after the groups before it, and the
-        tightest limit (None: all fit). `counts`: whether a limit (path, resource) applies."""
+        """Yields how many pods of each group the limits admit after the previous groups, and the
+        limit that stops the others, or None. `counts` decides whether a limit applies."""
         taken: Counter[tuple[str, str]] = Counter()
         for group, count in groups:
             asking = [
@@ -117,9 +117,9 @@ class Quota:
             yield count, full
 
     def shortages(self, queue: str, groups: Groups) -> Iterable[Shortage]:
-        """Yields every limit that is too low, from the queue upwards. Pending pods count at each
-        level. The share `headroom` applies at the nearest level that limits the resource, if the
-        queue itself has demand for it."""
+        """Yields every limit that is too low for the queue, from the queue upwards. Pending pods
+        count at each level. The share `headroom` applies at the nearest level that limits the
+        resource, if the queue itself has demand for it."""
         requested: dict[str, int] = {}
         for group, count in groups:
             add_to(requested, group.request, count)

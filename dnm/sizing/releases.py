@@ -1,4 +1,4 @@
-"""Lent nodes that can be released, and fenced nodes that must serve again.
+"""The choice of lent nodes that can be released, and of cordoned nodes that must serve again.
 
 The rule: a node can be released if and only if `size_queues` needs nothing without it that it does
 not need with it. So no release causes a new lend: both have the same trigger. Nor is a node
@@ -10,9 +10,8 @@ although no such node helps them, wait for something else. They keep no node. If
 in spite of them, they are recorded (`Releases.stalled`, for the registry), so that they request
 none either until exactly these pods change.
 
-    choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
-    judge_fenced(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}
-"""
+choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
+judge_fenced(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}"""
 
 from __future__ import annotations
 
@@ -40,13 +39,13 @@ from dnm.sizing.stalled import find_stalled, without_stalled
 
 
 class _QuotaInUse(Objection):
-    """The objection that pods on other nodes use the quota that a node brings."""
+    """The objection that an idle node must stay, since pods on other nodes use its quota."""
 
 
 class Candidates(Value):
-    """The serving nodes that may be released: idle for their whole idle time, and kept by no
-    command. `at_most`: how many may be released in this run. `budget`: how many nodes could be lent
-    now. `are_early`: their idle time is not over, as for a move."""
+    """The serving nodes that may be released: they have been idle for their whole idle time, and no
+    command keeps them. `at_most` is how many may be released in this run, `budget` how many nodes
+    could be lent now. `are_early`: the idle time is not over, e.g. for a move."""
 
     names: tuple[str, ...]
     at_most: int
@@ -55,9 +54,9 @@ class Candidates(Value):
 
 
 class Releases(Value):
-    """The decision. `go`: nodes to release, in order. `verdicts`: one for each candidate.
-    `stalled`: pods to record with them. `quota_in_use`: candidates with quota that pods elsewhere
-    use."""
+    """The nodes to release, in order (`go`), and the decision about each candidate (`verdicts`).
+    `stalled` has pods to record with it. `quota_in_use` has the candidates with quota that pods on
+    other nodes use."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
@@ -72,8 +71,8 @@ def choose_releases(
     node_supply: NodeSupply,
     candidates: Candidates,
 ) -> Releases:
-    """Returns which candidates nothing needs. Among equals the emptiest, then the latest lent, go
-    first. `queues` and `node_supply` are as for size_queues: the limits count every lent node."""
+    """Decides which idle nodes no queue needs. The emptiest of equal nodes, then the latest lent,
+    goes first. `queues` and `node_supply` are as for size_queues: limits count every lent node."""
     demand_with_young = count_young_pods(demand)
     inputs = queues, node_supply, candidates.budget
     with_all = RemovalSimulation(config, demand_with_young, *inputs)
@@ -121,11 +120,11 @@ def judge_fenced(
     fenced: Mapping[str, LentNode],
     budget: ConversionBudget = UNBOUNDED,
 ) -> dict[str, NodeVerdict]:
-    """Judges nodes that are fenced but not yet passed to the converter: KEEP, if pods landed on
-    them or their queue would need, or take, another node like them; else REVERT.
+    """Decides about nodes that are cordoned but not yet passed to the converter. A node is kept if
+    pods landed on it, or if its queue would need or get another node like it; else it is returned.
 
-    `fenced` are in NodeSupply.leaving, and the limits no longer count them. They are still lent, so
-    a kept one needs no free capacity under a cap, and takes no node that completes a Workload."""
+    `fenced` nodes are in NodeSupply.leaving, and not in the limits. They are still lent, so a kept
+    one needs no free place under a cap, and takes no node that completes a Workload."""
     budget = budget.changed(map(pool_of, fenced.values()), 1) if demand.workloads else budget
     sizing = size_queues(config, count_young_pods(demand), queues, node_supply, budget)
     wanted, granted = sizing.wanted(), sizing.granted()
@@ -153,8 +152,8 @@ def judge_fenced(
 def _list_classes(
     demand: Demand, node_supply: NodeSupply, candidates: Candidates, sound: Set[str]
 ) -> list[list[str]]:
-    """Returns the candidates in lists of equal queue, namespace and type, each in the order of
-    release. The list with the longest idle node is first."""
+    """Returns the candidates in lists of equal queue, namespace and type. Each is in the order of
+    release. The list that contains the node with the longest idle time is first."""
     classes: dict[NodePool, list[str]] = {}
     for name in candidates.names:
         classes.setdefault(pool_of(node_supply.lent[name]), []).append(name)
@@ -172,7 +171,7 @@ def _list_classes(
 def _reason_to_keep(
     config: Config, node_supply: NodeSupply, name: str, spare: Sequence[str], objection: Objection
 ) -> Objection:
-    """Returns why a candidate stays: the minimum of its namespace, or else `objection`."""
+    """Returns the reason to keep an idle node: min_nodes of its namespace, or else `objection`."""
     entry = node_supply.lent[name]
     policy = config.namespaces.get(entry.namespace)
     ready = Counter(
@@ -191,8 +190,8 @@ def _reason_to_keep(
 def keeps_ready(
     policy: NamespacePolicy | None, entry: LentNode, ready: Counter[str]
 ) -> Objection | None:
-    """Returns why `min_nodes` keeps a node of the namespace, or None. `ready`: node type -> how
-    many nodes of the namespace are ready, this one included."""
+    """Returns the objection that `min_nodes` keeps a node of the namespace, or None. `ready` has
+    the number of ready nodes of the namespace by type, including this one."""
     if policy is None or not (
         ready.total() <= policy.min_nodes
         or ready[entry.node_type] <= policy.min_of_type.get(entry.node_type, 0)
@@ -203,7 +202,7 @@ def keeps_ready(
 
 
 def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, datetime]:
-    """Returns queue -> the time since which all its candidates have been idle."""
+    """Returns for each queue the time since which all of its candidates for a release are idle."""
     bounds: dict[str, datetime] = {}
     for name in candidates.names:
         node = node_supply.lent[name]
@@ -216,9 +215,9 @@ def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, d
 
 
 class RemovalSimulation:
-    """A simulation of the release of lent nodes: the sizing without them, compared with the sizing
-    now. A release must cause no further need, and no limit may fall below its use: otherwise the
-    next small pod would cause a new lend."""
+    """A simulation of the release of lent nodes. It compares what the queues need with and without
+    the nodes. A release must cause no further need, and no limit may fall below its use: otherwise
+    the next small pod would cause a new lend."""
 
     def __init__(
         self,
@@ -240,8 +239,8 @@ class RemovalSimulation:
     def count_spare(
         self, removed: Sequence[str], rivals: Sequence[str]
     ) -> tuple[int, Objection | None]:
-        """Returns how many of `rivals`, in order, can be removed along with `removed`, and the
-        objection to one more. It tries all of them first, and then halves the number."""
+        """Returns how many of `rivals`, in order, can be released in addition to `removed`, and why
+        not one more. It tries all of them first, and then searches by halving."""
         if not rivals:
             return 0, None
         objection = self.objection([*removed, *rivals])
@@ -258,7 +257,7 @@ class RemovalSimulation:
         return low, objection
 
     def objection(self, names: Sequence[str]) -> Objection | None:
-        """Returns the need or too low limit that these nodes' removal would cause, or None."""
+        """Returns the objection that these nodes' release causes a need or a low limit, or None."""
         limits = self._limits_without(names)
         for path, resource, _ in self._fallen(limits, names, lambda of: of.largest_gang):
             if limits[path].max[resource] < 0:
@@ -292,8 +291,8 @@ class RemovalSimulation:
         names: Sequence[str],
         least_of: Callable[[QueueDemand], Resources],
     ) -> Iterator[tuple[str, str, int]]:
-        """Yields (path, resource, minimum) for each limit that is not below the minimum now, but
-        would be after the removal."""
+        """Yields (path, resource, minimum) of each limit that would fall below its minimum without
+        these nodes. Limits that are below it already are left out."""
         queues = (self._node_supply.lent[name].queue for name in names)
         for path in dict.fromkeys(
             name for queue in queues for name in present_lineage(queue, limits)

@@ -6,8 +6,8 @@ no trigger applies any more. Pods are first packed onto existing and incoming no
 unused quota along the tree. Each further node adds its capacity, and raises its queue and every
 limited ancestor by its size.
 
-    size_queues(config, demand, queues, node_supply, budget) -> Sizing
-    count_young_pods(demand) -> Demand    the same, with pods that are too young to request nodes
+size_queues(config, demand, queues, node_supply, budget) -> Sizing count_young_pods(demand) ->
+Demand the same, with pods that are too young to request nodes
 
 `queues` are the limits after this run's edits: baseline plus the serving nodes. Incoming nodes
 (NodeSupply.incoming) are added here. The result has the needs, and what the budget grants of them;
@@ -42,7 +42,7 @@ from dnm.sizing.quota import Shortage
 
 
 def count_young_pods(demand: Demand) -> Demand:
-    """Returns the demand as if every pending pod had waited long enough to count."""
+    """Returns the demand as if every pending pod had been pending long enough to count."""
     groups = tuple(
         msgspec.structs.replace(group, count=group.total) if group.young else group
         for group in demand.groups
@@ -57,8 +57,8 @@ def size_queues(
     node_supply: NodeSupply,
     budget: ConversionBudget = UNBOUNDED,
 ) -> Sizing:
-    """Returns what every monitored queue needs, and which queue gets scarce nodes. Without bounds
-    every need is granted.
+    """Returns how many nodes every monitored queue needs, and how many it gets within `budget`.
+    Without a budget, each gets all that it needs.
 
     Scarce nodes go to the queue of the highest priority. Queues of equal priority share them
     (`fair_shares.py`). If claims are equal, the pods that have lacked something for longest come
@@ -74,8 +74,8 @@ def size_with_demand(
     node_supply: NodeSupply,
     budget: ConversionBudget,
 ) -> Sizing:
-    """Returns the result of `size_queues` if there may be a need: packs pending pods, queue after
-    queue, and again if the budget does not cover the result."""
+    """Returns the result of `size_queues` if a queue may need nodes. It packs the pending pods of
+    queue after queue, and does so again if the budget does not allow the result."""
     if demand.workloads:
         from dnm.sizing.workloads import size_workloads
 
@@ -102,7 +102,7 @@ def size_with_demand(
 
 
 def describe_need(sizing: QueueSizing) -> tuple[Verdict, ReasonText, str]:
-    """Returns the verdict on a queue that needs nodes, its reason and detail."""
+    """Returns the kind, reason and detail of the decision about a queue that needs nodes."""
     wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
     verdict = Verdict.CONVERT if granted else Verdict.WAIT
     reason, detail = _reason_for_need(sizing)

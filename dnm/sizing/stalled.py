@@ -1,4 +1,4 @@
-"""Pods that had an idle node with capacity and quota, and stayed pending for another cause."""
+"""Pods that stayed pending beside an idle node with capacity and quota, so for another cause."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dnm.sizing.queue_sizing import Sizing
 def find_stalled(
     demand: Demand, node_supply: NodeSupply, base: Sizing, bounds: Mapping[str, datetime]
 ) -> dict[str, dict[str, StalledPods]]:
-    """Returns per queue the pods that had an idle node, capacity and quota, for that node's whole
-    idle time. `bounds`: queue -> since when its candidates have been idle.
+    """Returns, by queue, the pods that stayed pending although they had capacity and quota on an
+    idle node for its whole idle time. `bounds`: queue -> since when its candidates are idle.
 
     A queue is skipped if a node joined it more recently, or is about to: then its pods may only
     just have got what they needed. It is also skipped while its first Workload lacks nodes."""
@@ -46,7 +46,7 @@ def find_stalled(
 
 
 def without_stalled(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
-    """Returns the demand without the pods in `stalled`, which wait for another cause."""
+    """Returns the demand without these pods, which wait for another cause than a lack of nodes."""
     left_out = {
         name: stalled_pods.count
         for of_queue in stalled.values()
@@ -58,12 +58,12 @@ def without_stalled(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPo
 
 
 def _newest_of_oldest(group: PendingGroup, count: int) -> str:
-    """Returns when the youngest of the oldest `count` pods was created."""
+    """Returns the creation time of the youngest among the `count` oldest pods of a group."""
     return group.oldest if count < 1 else _drop_oldest(group.created, count - 1)[0][0]
 
 
 def _without_oldest(group: PendingGroup, count: int) -> PendingGroup | None:
-    """Returns the group without its oldest `count` pods; None if none remain."""
+    """Returns a copy of the group without its `count` oldest pods; None if no pod remains."""
     if count >= group.total:
         return None
     return msgspec.structs.replace(
@@ -75,7 +75,7 @@ def _without_oldest(group: PendingGroup, count: int) -> PendingGroup | None:
 
 
 def _drop_oldest(created: Created, count: int) -> Created:
-    """Returns the creation times without those of the oldest `count` pods."""
+    """Returns the creation times that remain without those of the `count` oldest pods."""
     left = []
     for instant, many in created:
         removed = min(count, many)
