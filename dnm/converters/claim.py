@@ -78,7 +78,7 @@ def _has_event(conversion: NodeConversion, existing: tuple[Reservation, ...]) ->
 
 
 def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
-    """Returns the end for dnm's reservation: a minute before the next one. None without a next."""
+    """Returns the end for dnm's reservation: a minute before the next one of any owner, or None."""
     now = datetime.now(UTC)
     starts = [
         resv.start

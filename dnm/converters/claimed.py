@@ -46,7 +46,7 @@ class Claimed(NamedTuple):
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None]) -> Claimed:
-    """Returns the claims of all nodes, or if the journals are unreadable, none, and logs why."""
+    """Returns which nodes are claimed. If the journals are unreadable, logs that; returns none."""
     unreadable: dict[str, str] = {}
     try:
         # None: nothing was ever converted here; --list makes no directory.
@@ -151,7 +151,7 @@ def judge_all(
 
 
 def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> list[str]:
-    """Returns a line for each interrupted or failed conversion of this instance: the next step."""
+    """Returns lines with the next step of each interrupted or failed conversion of this dnm."""
     lines = []
     for node, claim in sorted(claims.items()):
         if claim.instance != settings.instance or claim.is_at_work:

@@ -65,7 +65,7 @@ def parse_reports(lines: Iterable[str]) -> Reports:
 
 
 def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
-    """Yields the things that are left or unknown by the hook's reports, or with a changed `now`."""
+    """Yields the things that are left, unknown, or reported differently than before the lend."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         of_thing = after.get(thing, frozenset())
         if not of_thing:

@@ -231,7 +231,7 @@ class JournalWriter:
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
 
     def reopen(self, stages: Collection[str]) -> None:
-        """Records that finished stages among these must run again."""
+        """Records that those of these stages that have run must run again."""
         for stage in stages:
             if self.journal.is_done(stage):
                 self.write(stage, StageMark.FAILED, "to be done again")

@@ -172,8 +172,8 @@ def _make_set(item: _Set) -> NodeSet:
 
 
 def _scaler(owner: _Manager) -> str:
-    """Returns the manager that may set `.spec.replicas` again: by server-side apply, or by the
-    scale subresource. kubectl and dnm set it only once; autoscalers are read separately."""
+    """Returns the field manager that may set `.spec.replicas` again: by server-side apply, or by
+    the scale subresource. kubectl and dnm set it only once; autoscalers are read separately."""
     writes_once = owner.manager in (MANAGER, _AUTOSCALERS) or owner.manager.startswith("kubectl")
     is_scaling = owner.subresource == "scale" and not writes_once
     if not (owner.operation == "Apply" or is_scaling):
@@ -203,7 +203,7 @@ class _Scaler(msgspec.Struct):
 
 
 class Autoscaler(Value):
-    """An autoscaler of a NodeSet. `is_idle`: its status shows that it does not scale now."""
+    """An autoscaler of a NodeSet. It `is_idle` if its status shows that it does not scale now."""
 
     namespace: str
     node_set: str

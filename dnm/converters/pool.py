@@ -63,7 +63,7 @@ def program_of(machines: Machines) -> Program:
 
 
 class Candidate(Value, frozen=True):
-    """A node that may be lent, and the reason. `jobs`: comma-separated ids of jobs to preempt."""
+    """A node that may be lent, and the reason. `jobs` has the ids of jobs to preempt (`1,2`)."""
 
     node: str
     why: str = ""

@@ -1,12 +1,12 @@
 """Changes of dnm's reservation of a node: charge an account, end the charge, delete the
 reservation, and split it from the predecessor's reservation, which has all nodes.
 
-To charge a reservation lets an account pay for its time, which Slurm counts as planned. Something
-holds the node at each moment: first the reservation, which Slurm grants once; then also the drain
-with dnm's mark, read back twice. dnm charges after that, because other reservations may overlap a
-charged one: drain and mark are then the lock, since every claim checks for a drain. Before dnm
-lifts the drain, it ends the charge, so that the reservation holds the node again. dnm reads each
-change back. A lend succeeds even if it can't be charged.
+If an account is charged, it pays for the reservation's time, which Slurm counts as planned.
+Something holds the node at each moment: first the reservation, which Slurm grants once; then also
+the drain with dnm's mark, read back twice. dnm charges after that, because other reservations may
+overlap a charged one: drain and mark are then the lock, since every claim checks for a drain.
+Before dnm lifts the drain, it ends the charge, so that the reservation holds the node again. dnm
+reads each change back. A lend succeeds even if it can't be charged.
 
 Conversions on any host take turns at the shared reservation. The lock is a reservation with a fixed
 name: Slurm grants it once, and it ends by itself if its owner is killed."""
@@ -120,18 +120,18 @@ def _named(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def _turn(conversion: NodeConversion) -> str:
-    """Returns the name of the reservation that is the lock. A `_` is in no node's name."""
+    """Returns the name of the reservation that is the lock. Its `_` can't be in a node's name."""
     return f"{conversion.settings.res_name}_turn"
 
 
 def has_turn(conversion: NodeConversion) -> bool:
-    """Returns whether this node holds the lock, which ends by itself after a minute."""
+    """Returns whether this node has the lock of the shared reservation, which ends in a minute."""
     return _own(conversion, _turn(conversion)) is not None
 
 
 @contextmanager
 def our_turn(conversion: NodeConversion) -> Iterator[None]:
-    """Holds the lock during the block. Raises SlurmError if it does not become free in time."""
+    """Holds the lock of the shared reservation in the block. Raises SlurmError after a time-out."""
     name = _turn(conversion)
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while not _takes_turn(conversion, name):
@@ -186,8 +186,8 @@ def _delete(conversion: NodeConversion, name: str) -> None:
 
 
 def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
-    """Removes the node from the shared reservation. Slurm before 23.02 can only replace the whole
-    list of nodes and would lose concurrent changes, so the reservation is split instead."""
+    """Removes the node from the predecessor's reservation of all nodes. Slurm before 23.02 can only
+    replace its whole list of nodes and would lose concurrent changes, so dnm splits it instead."""
 
     def has_left() -> bool:
         current = _named(conversion, shared.name)
@@ -204,8 +204,8 @@ def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
 
 
 def _split(conversion: NodeConversion, shared: Reservation) -> None:
-    """Reserves each other node of the shared reservation by itself (with OVERLAP), then deletes the
-    shared one. If this is interrupted, the next call finishes it."""
+    """Reserves each other node of the shared reservation separately (with OVERLAP), then deletes
+    the shared one. If this is interrupted, the next call finishes it."""
     members = [node for node in shared.nodes if node != conversion.node]
     conversion.log(f"splits the reservation {shared.name} into one a node: {', '.join(members)}")
     for node in members:

@@ -279,9 +279,9 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
 def _protect(
     judged: Sequence[Judged], jobs: Iterable[SlurmJob], event_nodes: frozenset[str]
 ) -> list[Judged]:
-    """Changes OK to SKIP for the nodes that the largest pending job of each partition needs, from
-    the end of the list. Nodes reserved for an event stay OK, since no job could use them. Held jobs
-    and jobs with a reservation do not count, since they wait for something else."""
+    """Changes OK to SKIP for as many nodes as the largest pending job of each partition needs, the
+    last in the list first. Nodes reserved for an event stay OK, since no job could use them. Held
+    jobs and jobs with a reservation do not count, since they wait for something else."""
     largest: dict[str, SlurmJob] = {}
     for job in jobs:
         if job.state == "PENDING" and job.priority and not job.reservation:

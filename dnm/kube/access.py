@@ -91,7 +91,7 @@ def load_access(config: Config) -> Access:
 
 def find_kubeconfig(config: Config) -> str:
     """Returns the path of the kubeconfig (several paths are joined by colons), or an empty text to
-    use the pod's service account. Raises KubeError if dnm finds neither a kubeconfig nor a pod."""
+    use the pod's service account. Raises KubeError if dnm finds none of these, and OSError."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
@@ -259,7 +259,7 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
 def _as_document(
     cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns a kubeconfig of one context for the client. `named` has a file path for some keys."""
+    """Returns a kubeconfig of one context for the client, with certificates and keys as files."""
     server_keys = ("server", "insecure-skip-tls-verify", "tls-server-name")
     reached = {key: cluster[key] for key in server_keys if cluster.get(key) is not None}
     for key, path in named.items():

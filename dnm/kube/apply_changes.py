@@ -69,7 +69,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 def _begin(
     watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins the watches of nodes and pods. Returns their logs, and each Witness's version now."""
+    """Begins both watches. Returns their logs, and the last changed objects' versions by now."""
     of_nodes, of_pods = watchers
     nodes_goal, node = of_nodes.read_barrier(head.last_node)
     pods_goal, pod = of_pods.read_barrier(head.last_pod)

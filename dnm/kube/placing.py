@@ -128,7 +128,7 @@ def _free(zone: _Zone) -> Amounts:
 
 
 def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-    """Returns node -> free capacity of its NUMA nodes. Empty if no exporter reports it."""
+    """Returns for each node the free capacity of its NUMA nodes, if an exporter reports it."""
     task = "list the NodeResourceTopology objects"
     try:
         with api.asking(task, "list noderesourcetopologies"), fault_point("kube.list_zones"):

@@ -50,8 +50,8 @@ def path_of(
 
 
 class List(msgspec.Struct, frozen=True):
-    """A list to read: the path, the selectors, and the `kind` of the answer. `is_long`: read it as
-    one answer if the server streams it. `is_deep`: its JSON was too deeply nested for a decoder."""
+    """A list to read: path, selectors, and the `kind` of the answer. `is_long` asks for one answer
+    if the server streams it. `is_deep` is set if the JSON was too deeply nested for a decoder."""
 
     path: str
     kind: str
