@@ -1,4 +1,4 @@
-"""API address and credentials, in every form of kubeconfig. tests/real asks kubectl too."""
+"""Tests of API address and credentials in every form of kubeconfig. tests/real compares kubectl."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def a_kubeconfig(
     context: Mapping[str, Any] = {},
     **top: Any,
 ) -> Path:
-    """Writes a complete kubeconfig, and the files that its entries may name."""
+    """Writes a complete kubeconfig with these changes, and the files that its entries may name."""
     (directory / "ca.pem").write_text(PEM)
     (directory / "client.pem").write_text(PEM)
     (directory / "client.key").write_text(KEY)
@@ -74,7 +74,7 @@ def a_kubeconfig(
 
 
 def oidc(hours: float | None) -> dict[str, Any]:
-    """Returns a user with an id-token that ends in that many hours."""
+    """Returns a kubeconfig user with an OIDC id-token that expires in so many hours."""
     claims = {} if hours is None else {"exp": int(time.time() + 3600 * hours)}
     token = f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.s"
     config = {"id-token": token, "idp-issuer-url": "https://idp.example.org", "client-id": "x"}
@@ -128,7 +128,7 @@ USABLE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
 
 def authorization(access: Access) -> str:
-    """Returns the header of the next request. Raises KubeError."""
+    """Returns the Authorization header of the next request. Raises KubeError."""
     return access.authorization().get("authorization", "")
 
 
@@ -137,7 +137,7 @@ def content(path: str | None) -> str:
 
 
 def seen(access: Access) -> dict[str, Any]:
-    """Returns the fields of an access that differ from the defaults."""
+    """Returns those values that dnm read from a kubeconfig and that differ from the defaults."""
     result = access.configuration
     full = {
         "authorization": authorization(access),
@@ -238,7 +238,7 @@ def test_file_that_is_no_kubeconfig_is_an_error_that_names_it(tmp_path: Path, te
 def test_kubeconfig_is_searched_in_configuration_environment_and_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First the configuration's, then the environment's, which may be several, then the home's."""
+    """dnm reads the file of kubeconfig_path, else those of $KUBECONFIG, else ~/.kube/config."""
     home = tmp_path / "home" / ".kube"
     home.mkdir(parents=True)
     a_kubeconfig(home, {"server": "http://home"}).rename(home / "config")
@@ -289,7 +289,7 @@ def test_missing_kubeconfig_is_an_error_with_the_next_step(
 def test_unreachable_kubeconfig_is_an_error_with_the_next_step(
     named: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A home directory that this user may not read has the same effect."""
+    """dnm treats a home directory that it may not read like a missing kubeconfig."""
     monkeypatch.setenv("KUBECONFIG", named)
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
@@ -299,7 +299,7 @@ def test_unreachable_kubeconfig_is_an_error_with_the_next_step(
 
 @pytest.fixture
 def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes the pod's token in another place than the usual one."""
+    """Plays a pod: writes its service account token, and sets the variables of a pod."""
     (tmp_path / "token").write_text("of-the-pod")
     (tmp_path / "ca.crt").write_text(PEM)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -443,7 +443,7 @@ def test_world_writable_kubeconfig_runs_no_plugin(
 
 @pytest.mark.parametrize("thing", ["plugin", "token", "ca.pem", "client.pem", "client.key"])
 def test_world_writable_file_named_by_a_kubeconfig_is_refused(tmp_path: Path, thing: str) -> None:
-    """A user who can write it controls dnm's identity, its trusted server, and its plug-ins."""
+    """A user who can write a kubeconfig decides on dnm's identity, server and plug-ins."""
     plugin = a_plugin(tmp_path, f"print('''{credential('x')}''')")
     owner = {"exec": plugin} if thing == "plugin" else {"tokenFile": "token"}
     path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {**FILES, **owner})

@@ -1,4 +1,4 @@
-"""Every operation of the Kubernetes edge, against the embedded cluster over real HTTP."""
+"""Tests of every operation of dnm's Kubernetes client on the embedded cluster, over real HTTP."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def add_bound_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
 def test_owner_of_a_pod_decides_if_it_is_evicted(
     sandbox: Sandbox, kube: KubeClient, owner: str, stays: bool, is_work: bool
 ) -> None:
-    """Otherwise a user's pod could keep a node for good: it is not reset under a slurmd."""
+    """A pod of slurmd keeps a node from being reset. A tenant's pod must not look like one."""
     version, kind = owner.split()
     reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
     sandbox.add_node("k1")
@@ -451,7 +451,7 @@ def test_event_is_created_in_the_namespace_that_kubectl_reads(
 
 @pytest.mark.parametrize("status", [429, 403, 500])
 def test_event_creation_is_not_retried(sandbox: Sandbox, kube: KubeClient, status: int) -> None:
-    """The second try would succeed."""
+    """The fault is injected once, so that a second attempt would succeed."""
     sandbox.fault("status", path="/events", code=status, times=1)
     with pytest.raises(KubeError, match="create an Event on Node a001"):
         kube.create_event(an_event())

@@ -1,9 +1,8 @@
-"""The reasons why dnm does not leave each part of its access to the official client.
+"""Tests that show why dnm does not use certain functions of the official Kubernetes client.
 
-Each test gives the client's own function and dnm's the same file, plug-in or server. It shows that
-the client does not keep a promise which dnm keeps. If such a test fails with a later client, the
-client keeps that promise: delete dnm's part and the test.
-"""
+Each test gives the client's function and dnm's the same file, plug-in or server. It shows that the
+client fails where dnm does not. If a test fails with a later client, that client does it right:
+delete dnm's function and the test."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the client itself
 
 
 def own_access(path: Path | str) -> Configuration:
-    """Returns the client's reading of kubeconfigs, without a change of the files."""
+    """Loads kubeconfigs with the client's own function, without changing the files."""
     configuration = Configuration()
     load_kube_config(str(path), client_configuration=configuration, persist_config=False)
     return configuration
@@ -86,7 +85,7 @@ def attached_state(site: Site) -> FileState:
 
 
 def authorization(path: Path, **changes: Any) -> str:
-    """Returns dnm's reading of the same kubeconfig. Raises KubeError."""
+    """Returns the Authorization header that dnm makes of a kubeconfig. Raises KubeError."""
     access = load_access(a_config(kubeconfig_path=path, **changes))
     return access.authorization().get("authorization", "")
 
@@ -136,7 +135,7 @@ def test_client_reads_the_text_false_as_true(tmp_path: Path) -> None:
 
 
 def test_client_uses_the_first_of_two_entries_with_the_same_name(tmp_path: Path) -> None:
-    """kubectl refuses the file."""
+    """kubectl and dnm refuse such a file."""
     users = [{"name": "u", "user": {"token": token}} for token in ("one", "two")]
     path = a_kubeconfig(tmp_path, users=users)
     assert own_authorization(path) == "Bearer one"
@@ -147,7 +146,7 @@ def test_client_uses_the_first_of_two_entries_with_the_same_name(tmp_path: Path)
 def test_client_uses_the_last_of_several_current_contexts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kubectl takes the first one."""
+    """kubectl and dnm use the first one."""
     paths = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -166,7 +165,7 @@ def test_client_uses_the_last_of_several_current_contexts(
 def test_client_refuses_an_empty_file_among_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kubectl passes over it."""
+    """kubectl and dnm ignore it."""
     (tmp_path / "empty").write_text("# nothing yet\n")
     joined = f"{tmp_path / 'empty'}:{a_kubeconfig(tmp_path)}"
     with pytest.raises(Exception, match="is empty"):
@@ -176,7 +175,7 @@ def test_client_refuses_an_empty_file_among_several(
 
 
 def test_client_prefers_a_token_to_the_token_file(tmp_path: Path) -> None:
-    """kubectl prefers the file, which another program renews."""
+    """kubectl and dnm prefer the file, because another program renews the token in it."""
     path = a_kubeconfig(tmp_path, user={"token": "old", "tokenFile": "token"})
     assert own_authorization(path) == "Bearer old"
     assert authorization(path) == "Bearer from-a-file"
@@ -191,7 +190,7 @@ def test_client_reads_a_token_file_once(tmp_path: Path) -> None:
 
 
 def test_client_writes_keys_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They stay there if the run is killed."""
+    """The client writes private keys to temporary files, which stay if the run is killed."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     key = f"{KEY}{tmp_path}"  # the client caches its files
@@ -208,7 +207,7 @@ def test_client_writes_keys_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_client_prints_when_it_chooses_the_service_account(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """cron sends a mail for each line that a run prints."""
+    """The client prints a line, for which cron would send a mail after each run."""
     with pytest.raises(ConfigException, match="Service host/port is not set"):
         load_config(client_configuration=Configuration())
     assert capsys.readouterr().out
@@ -236,7 +235,7 @@ PLUGINS = {  # behaviour of the plug-in, the client's reading, dnm's message
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_client_continues_after_a_failed_plugin(tmp_path: Path, name: str) -> None:
-    """Without credentials: what follows is a refusal by the API server, which names no plug-in."""
+    """The client sends a request without credentials. Its error then does not name the plug-in."""
     script, expected, why = PLUGINS[name]
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
     assert own_authorization(path) == expected
@@ -291,8 +290,8 @@ def test_client_passes_a_path_instead_of_certificates_to_a_plugin(tmp_path: Path
 def test_client_sends_the_refresh_token_to_an_unverified_server(
     tmp_path: Path, authority: Path
 ) -> None:
-    """It verifies no certificate of the issuer if the kubeconfig names no authority for it. dnm
-    leaves the renewal to kubectl or to a plug-in."""
+    """The client does not verify the issuer's certificate if the kubeconfig names no authority for
+    it. dnm never renews a token itself, but names kubectl or a plug-in."""
     with ScriptedServer([answer({})], tls=server_side(authority)) as issuer:
         user = oidc(-1)
         settings = user["auth-provider"]["config"]
@@ -352,7 +351,7 @@ def test_client_repeats_a_write_that_may_have_taken_effect() -> None:
 
 
 def test_client_waits_as_long_as_retry_after_requests() -> None:
-    """Past the time-out of the request, too."""
+    """The client waits even longer than the time-out of the request."""
     later = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 2"])
     with serving(later, answer(NODE)) as server:
         assert own_api(server.url).read_node("k1", _request_timeout=1) is not None
@@ -361,7 +360,7 @@ def test_client_waits_as_long_as_retry_after_requests() -> None:
 
 
 def test_client_has_no_time_limit_for_a_complete_answer() -> None:
-    """Its time-out is for each piece. A server that sends a byte now and then holds a run."""
+    """The client's time-out is for each read, so a server that sends single bytes blocks a run."""
     drips = Drip(answer(NODE)[:-20], answer(NODE)[-20:], 0.05)
     with serving(drips) as server:
         assert own_api(server.url).read_node("k1", _request_timeout=0.3) is not None
@@ -379,7 +378,7 @@ def test_client_has_no_size_limit_for_an_answer() -> None:
 
 
 def test_client_follows_a_redirect() -> None:
-    """A redirected request reaches a server that the kubeconfig does not name."""
+    """The client sends the redirected request to a server that is not in the kubeconfig."""
     with serving(answer(NODE)) as elsewhere:
         moved = answer(b"", "307 Temporary Redirect", [f"Location: {elsewhere.url}/x"])
         with serving(moved, moved) as server:
@@ -401,7 +400,7 @@ def test_client_prints_raw_server_text_in_its_error() -> None:
 
 
 def test_client_accepts_a_document_without_kind_as_an_empty_list() -> None:
-    """A proxy may send it. If no node is listed, a node with pods looks idle."""
+    """A proxy may send such JSON. If the list of pods seems empty, a node with pods looks idle."""
     page = answer({"items": []})
     with serving(page) as server:
         assert own_api(server.url).list_node().items == []
@@ -426,7 +425,7 @@ def test_client_verifies_certificates_unlike_kubectl(authority: Path) -> None:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Its first run has acted, and the Lease counts 1."""
+    """Builds a site on which a run has acted, so that its Lease has one transition."""
     set_up_workshop(sandbox, 1)
     site = Site(sandbox, tmp_path / "site")
     site.sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G")
@@ -435,7 +434,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def elect(site: Site) -> None:
-    """Acquires the client's lock for one run, as often as a timer starts one."""
+    """Acquires the Lease with the client's leader election, as each run would have to."""
     lock = ClientsLock("dnm-prod", "yunikorn", "a host")
     lock.api_instance = type(lock.api_instance)(ApiClient(own_access(site.sandbox.kubeconfig)))
     settings = electionconfig.Config(lock, 17, 15, 5, lambda: None, None)
@@ -460,7 +459,7 @@ def transitions(site: Site) -> int:
 
 
 def test_client_does_not_count_transitions_of_its_leader_lock(site: Site) -> None:
-    """The number excludes the writes of an earlier run that was asleep."""
+    """dnm counts a transition for each run, to refuse late writes of a run that was suspended."""
     before = transitions(site)
     elect(site)
     assert transitions(site) == before

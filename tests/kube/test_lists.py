@@ -1,5 +1,5 @@
-"""Real lists, and answers that only look like empty ones; pages that are too large; a long list in
-one answer, which is the same however it is split, and comes in pages if it fails."""
+"""Tests of reading lists: real ones; answers that only look like empty lists; pages that are too
+large; a long list in one answer, split anywhere, and in pages if that fails."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def a_client(server: ScriptedServer) -> KubeClient:
 
 
 def pods_are_unreadable(client: KubeClient) -> None:
-    """The last two decide for node-convert whether a machine may be reset."""
+    """Asserts that no read of pods takes the answer for an empty list, also those of converters."""
     unreadable = client.read_pods(("dev",))
     assert isinstance(unreadable, Unreadable) and "can't be understood" in unreadable.error
     reads = (client.read_pods_on, client.read_pods_to_evict)
@@ -110,8 +110,8 @@ def test_answer_that_is_no_list_is_not_an_empty_list(sent: Any) -> None:
 
 
 def owned(name: str, depth: int) -> bytes:
-    """Returns an object with `managedFields` nested that deep. A real server (1.34) accepts them
-    from any client that may change the object."""
+    """Returns an object with `managedFields` nested `depth` levels deep. A real API server (1.34)
+    accepts that from any client that may change the object."""
     fields = b'{"f:]\\"":' * depth + b"{}" + b"}" * depth
     owners = b'[{"manager":"tenant","fieldsV1":%b}]' % fields
     return b'{"metadata":{"managedFields":%b,"name":"%b"},"spec":{}}' % (owners, name.encode())
@@ -134,7 +134,7 @@ def test_deeply_nested_fields_do_not_hide_other_items(depth: int) -> None:
 
 
 def test_nesting_of_any_depth_duplicates_or_hides_no_pod() -> None:
-    """A decoder that is called further down the stack can nest less deep."""
+    """How deep a decoder can nest depends on the call stack, so many depths are tried."""
     first = b'{"metadata":{"name":"p0","namespace":"dev"},"spec":{"affinity":{}},"status":{}}'
     strange = b'{"metadata":{"name":"p2","namespace":"x","labels":7},"spec":{}}'
     page = json.dumps(a_list(items="-")).encode().replace(b'"-"', b"[%b,%b%b]")
@@ -151,7 +151,7 @@ def test_nesting_of_any_depth_duplicates_or_hides_no_pod() -> None:
 
 
 def test_deeply_nested_object_is_read_and_written() -> None:
-    """Otherwise the kubelet of a node could prevent its fence."""
+    """Otherwise the kubelet of a node could prevent that dnm cordons the node."""
     node = owned("x", 9_990)[:-1] + b',"status":{},"kind":"Node"}'
     named = b'"namespace":"yunikorn","resourceVersion":"7","name"'
     queues = owned("x", 9_990)[:-1] + b',"kind":"ConfigMap","data":{"a":"b"}}'
@@ -271,7 +271,7 @@ class PagingServer(ScriptedServer):
 def test_page_size_is_reduced_until_pages_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
-    """All sizes are scaled: the bound of 64 MiB is 2 MB here."""
+    """The bound of 64 MiB is 2 MB in this test, and all other sizes are in proportion."""
     for place in ("http.reader", "kube.requests"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
@@ -315,14 +315,14 @@ items = st.lists(
 
 
 def printed(pods_of: list[Any], token: str = "") -> bytes:
-    """Returns the bytes of an API server: no spaces, `metadata` first, a line end last."""
+    """Returns a list as an API server prints it: no spaces, `metadata` first, a final line end."""
     metadata = {"resourceVersion": "7"} | ({"continue": token} if token else {})
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods_of}
     return msgspec.json.encode(head) + b"\n"
 
 
 class Bytes(AnswerFake):
-    """A body in memory."""
+    """An HTTP body that is read from memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -377,7 +377,7 @@ def packed(chunked: int = 0, end: int | None = None) -> bytes:
 def read(
     sent: list[Any], what: List = LONG, closes: bool = False
 ) -> tuple[list[Any], str, list[str]]:
-    """Returns the items, the version, and the requests."""
+    """Reads a list from a server with these answers. Returns items, version and requests."""
     seen: list[Any] = []
 
     def take(page: memoryview) -> None:

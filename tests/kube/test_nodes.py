@@ -1,4 +1,4 @@
-"""Nodes of a page: an unreadable one is unknown alone."""
+"""Tests of parsing a page of Nodes: an unreadable Node affects no other one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ UNCLEAR = [MALFORMED[name] for name in
 def test_node_with_unreadable_status_keeps_its_cordon_and_version(
     changes: dict[str, Any],
 ) -> None:
-    """A condition in it is no sign of a fault. The version is used, and a cordon counts."""
+    """dnm ignores the conditions in such a status, but uses the cordon and the version."""
     item = a_node("bad", **changes)
     item["metadata"] |= {"resourceVersion": "5", "annotations": MARK}
     item["spec"] = {**item["spec"], "unschedulable": True}

@@ -1,4 +1,4 @@
-"""Pods as the API prints them, and the fields that dnm keeps."""
+"""Tests of parsing pods as the API prints them, and of the fields that dnm keeps."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ def test_malformed_pod_keeps_its_node_and_leaves_other_namespaces(
     "text", ['[{"x":' + "[" * 2000, '[{"minresource":' + '{"a":' * 2000], ids=["lists", "maps"]
 )
 def test_deeply_nested_task_groups_are_ignored(text: str) -> None:
-    """A tenant writes it, in a few KiB."""
+    """A tenant can write such an annotation in a few KiB."""
     bad = a_pod({"name": "bad", "annotations": {"yunikorn.apache.org/task-groups": text}})
     reducer = reduce_all(bad, a_pod({"name": "ok", "namespace": "other"}))
     assert [(pod.name, pod.task_groups) for pod in reducer.pods] == [("bad", ()), ("ok", ())]
@@ -495,7 +495,7 @@ def test_damaged_page_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
 
 
 def asking_for(count: int, **spec: Any) -> dict[str, Any]:
-    """Returns a spec with that many invented resources, beside those of Kubernetes."""
+    """Returns a pod spec with `count` invented resources, besides those of Kubernetes."""
     invented = {f"a{number:05}.io/x": "1" for number in range(count)}
     native = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
     return {"containers": [{"name": "main", "resources": {"requests": invented | native}}], **spec}
@@ -534,7 +534,7 @@ def test_pending_pod_with_many_containers_is_not_counted() -> None:
 
 
 def test_long_pod_annotations_are_not_kept() -> None:
-    """Kubernetes accepts 256 KiB of annotations, and as much of rules, in each pod."""
+    """Kubernetes accepts 256 KiB of annotations in a pod, and as much of tolerations."""
 
     def of(number: int) -> dict[str, Any]:
         long = f"{number} " + "z" * 10_000

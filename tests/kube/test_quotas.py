@@ -1,4 +1,4 @@
-"""ResourceQuotas, read over HTTP: the limits that a manifest has set."""
+"""Tests of reading ResourceQuotas over HTTP, with the limits that a manifest has set."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_manifest_has_the_limits_that_its_tool_set_last(
 
 
 def test_time_of_a_change_is_that_of_the_last_new_value(sandbox: Sandbox) -> None:
-    """A client's second write of the same limit has another time, and a write of equal values has
-    none (apimachinery's managedFields)."""
+    """managedFields have a new time after the first write of a value by a client; a write of equal
+    values does not change it (apimachinery)."""
     sandbox.add_namespace("dev")
     client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},

@@ -1,4 +1,4 @@
-"""The number of API requests in a run: the benchmark in small, without time."""
+"""Tests of how many API requests and bytes a run needs: the benchmark in small, without times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def environment_in(home: Path) -> dict[str, str]:
 
 
 def dnm(*arguments: str, home: Path) -> None:
-    """Runs `dnm ...` as a process with all modules imported (warm.py)."""
+    """Runs `dnm ARGUMENTS` in a forked process, in which all modules are imported (warm.py)."""
     job = {"arguments": arguments, "environment": environment_in(home), "directory": str(ROOT)}
     (child,) = warm_processes().start(job)
     assert (ended := child.wait()).code == 0, ended
@@ -55,7 +55,7 @@ def at(
     more: str = "",
     lab: str = "",
 ) -> Path:
-    """Writes the configuration of a site with a cluster of the server; `more`: further lines."""
+    """Writes the files of a site on the cluster `twin` of the server. `more` adds settings."""
     server.take_served()
     return write_site(directory / name, f"http://127.0.0.1:{server.port}/{twin}", more, lab)
 
@@ -112,7 +112,7 @@ def test_pods_of_a_large_cluster_are_read_with_a_single_answer(tmp_path: Path) -
 
 
 def test_second_run_reads_the_same_and_writes_nothing(server: StaticServer, tmp_path: Path) -> None:
-    """It reads no byte twice, and none of finished pods."""
+    """Each run reads every object only once, and no finished pods."""
     config = at(server, tmp_path, "quiet")
     dnm("run", "--config", str(config), home=tmp_path)
     first, before = server.take_served(), contents(config.parent)
@@ -171,7 +171,7 @@ def test_status_sends_no_request_and_loads_no_client(server: StaticServer, tmp_p
 
 
 def modules_after(home: Path, *arguments: str) -> set[str]:
-    """Returns the modules that a command has imported at its end."""
+    """Returns the modules that a command has imported when it ends."""
     code = (
         "import sys\nfrom dnm.cli.app import main\n"
         "try:\n    main()\nfinally:\n    print('--modules--', *sys.modules, sep='\\n')"

@@ -1,5 +1,5 @@
-"""Changes since the last run, against the embedded cluster over real HTTP. Each is compared with a
-full list of another client."""
+"""Tests of reading only the changes since the last run, on the embedded cluster over real HTTP. The
+result is compared with a full list by another client."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Runs:
         return Seen(reading, by_name(pods.pods), by_name(nodes), listed - watched, watched)
 
     def truth(self) -> tuple[list[Pod], list[Node]]:
-        """Returns the reads of a client without any memory."""
+        """Returns the pods and nodes as a client reads them that keeps nothing."""
         kube = KubeClient.connect(self.config)
         try:
             nodes, pods = kube.read_nodes(), kube.read_pods(())
@@ -87,7 +87,7 @@ class Runs:
         return [pod["metadata"]["name"] for pod in self.sandbox.objects("pods", "dev")]
 
     def read_right(self, way: str, reason: str = "") -> Seen:
-        """Plays a run, which must see the current objects."""
+        """Plays a run's reads, which must equal the current objects; checks how they were read."""
         seen = self.read()
         assert (seen.reading.way, seen.reading.reason) == (way, reason), seen.reading
         assert (seen.pods, seen.nodes) == self.truth()
@@ -186,7 +186,7 @@ def restored(runs: Runs) -> None:
 
 
 def restored_and_counts_on(runs: Runs) -> None:
-    """Replaces the last changed pod; no event reports it."""
+    """Plays an etcd restored to before the last change of a pod: no watch event reports that."""
     store = runs.sandbox.store
     name = max(
         runs.sandbox.objects("pods", "dev"), key=lambda pod: int(pod["metadata"]["resourceVersion"])
@@ -197,7 +197,7 @@ def restored_and_counts_on(runs: Runs) -> None:
 
 
 def restored_a_little(runs: Runs, of: str) -> None:
-    """Restores the state after the last reported change and before the list."""
+    """Plays an etcd restored to a version between the last reported change and dnm's list."""
     runs.sandbox.store.version -= 3
     if of == "pods":
         runs.sandbox.add_pods(1, "dev", name="since")
@@ -392,7 +392,7 @@ def test_unwritable_cache_costs_a_full_list(runs: Runs) -> None:
 
 
 def damaged(content: bytes, place: int) -> tuple[bytes, ...]:
-    """Returns content with one bit changed, a cut end, or an additional byte."""
+    """Returns the content three times: with a changed bit, with a cut end, with one byte more."""
     turned = bytes([content[place] ^ (1 << place % 8)])
     rest = content[place + 1 :]
     return (

@@ -1,4 +1,4 @@
-"""The connection: framing, pages, retries, time limits, TLS and proxies, over real sockets."""
+"""Tests of HTTP connections over real sockets: framing, pages, retries, time limits, TLS."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NODES = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion":
 
 
 def gzip_bomb() -> bytes:
-    """Returns a few thousand bytes that unpack to 128 MB: the same block repeated."""
+    """Returns a few thousand bytes of gzip that unpack to 128 MB of the same block."""
     packer = zlib.compressobj(wbits=31)
     head, block = (
         packer.compress(b" " * size) + packer.flush(zlib.Z_FULL_FLUSH) for size in (1, 1 << 20)
@@ -221,7 +221,7 @@ def test_closed_connection_is_reopened_before_a_write() -> None:
     ],
 )
 def test_request_has_path_token_and_host(below: str, name: str, path: str) -> None:
-    """Runs without compression, on loopback."""
+    """dnm requests no compression on loopback."""
     with serving(answer({**NODE, "metadata": {"name": name}})) as server:
         a_client(f"{server.url}{below}", token="abc").read_node(name)
         (asked,) = server.asked
@@ -351,8 +351,8 @@ def test_slow_answer_is_abandoned_at_the_time_limit(sent: Drip) -> None:
 
 
 def silent_server(ends: ExitStack, is_full: bool) -> str:
-    """A server that only accepts connections; or one with a full queue, so that connecting never
-    ends."""
+    """Starts a server that never answers: it only accepts connections, or its queue is full, so
+    that connecting never ends. Returns the URL."""
     listener = ends.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
     address = listener.getsockname()
     if not is_full:
@@ -424,7 +424,7 @@ def test_refusal_is_a_sentence(sent: bytes, sentence: str) -> None:
 
 
 def test_redirect_receives_no_token() -> None:
-    """A redirect is a refusal, and the other server receives nothing."""
+    """dnm treats a redirect as an error, so that the other server receives no request."""
     with serving(answer(NODE)) as elsewhere:
         moved = answer(b"", "307 Temporary Redirect", [f"Location: {elsewhere.url}/x"])
         with serving(*[moved] * 4) as server:
@@ -489,8 +489,8 @@ def test_proxy_of_an_unsupported_kind_is_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Creates self-signed certificates for 127.0.0.1 and api.example.org, one of them expired; one
-    that the first has issued; and a file that is none."""
+    """Creates files of certificates for 127.0.0.1 and api.example.org: self-signed, expired, issued
+    by the first one; and a file without a certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command")
     directory = tmp_path_factory.mktemp("tls")
@@ -612,7 +612,7 @@ def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
 
 
 def test_urllib3_error_without_a_cause_is_described() -> None:
-    """After a stop of the process urllib3 raises a timeout of 0 s without a cause."""
+    """If the process was suspended, urllib3 raises a time-out of 0 s without a cause."""
     pool = HTTPConnectionPool("k1", 6443)
     late = cause_of(ReadTimeoutError(pool, "/", "Read timed out. (read timeout=0)"))
     assert isinstance(late, TimeoutError) and describe(late) == "no complete answer in its time"

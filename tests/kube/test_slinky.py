@@ -1,4 +1,4 @@
-"""Slinky's objects as the API prints them: NodeSets, and slurm-bridge's settings."""
+"""Tests of parsing Slinky's objects: NodeSets, and the settings of slurm-bridge."""
 
 from __future__ import annotations
 

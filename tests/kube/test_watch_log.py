@@ -1,4 +1,4 @@
-"""The events of a watch, their completeness, and events that do not fit the kept objects."""
+"""Tests of watch events: dnm uses them only if all have arrived and fit the kept objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOBODY = Witness()
 
 
 def a_log(*lines: bytes, last: int | None = None, witness: Witness = NOBODY) -> WatchLog:
-    """Returns a log from version 10, to be complete at 20."""
+    """Returns a log of these watch events after version 10; it is complete at version 20."""
     log = WatchLog("Pod", 10, 20, witness, last)
     for line in lines:
         log.take(line)
@@ -209,7 +209,7 @@ def reduce(page: bytes) -> list[Pod]:
 
 
 def cached_columns() -> PodColumns:
-    """Returns the kept pods p and q, both at version 5."""
+    """Returns the pods p and q as dnm keeps them between runs, both at version 5."""
     items = [json.loads(event("ADDED", 5, name))["object"] for name in ("p", "q")]
     return make_columns(reduce(json.dumps({"items": items}).encode()), [5, 5])
 

@@ -1,4 +1,4 @@
-"""Workloads that lack pods, read over HTTP: the pods that they lack, and the requests of these."""
+"""Tests of reading workloads that lack pods: the number of the missing pods, and their requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def template(*containers: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(sandbox: Sandbox, kind: str, status: dict[str, Any], **spec: Any) -> list[LackingPods]:
-    """Returns what a namespace with one such workload lacks."""
+    """Creates one workload; returns which pods dnm finds missing in its namespace."""
     full = {"selector": {"matchLabels": LABELS}, "template": template(), **spec}
     metadata = {"name": "w", "namespace": "dev"}
     sandbox.create({"apiVersion": API[kind], "kind": kind, "metadata": metadata,
@@ -75,7 +75,7 @@ def test_workload_lacks_spec_minus_status(
 
 
 def test_pods_get_the_defaults_of_limit_ranges(sandbox: Sandbox) -> None:
-    """A limit is the request of a container that names none; then the LimitRange counts."""
+    """A container without a request gets its own limit as request, else the LimitRange's."""
     sandbox.add_namespace("dev")
     item = {"type": "Container", "defaultRequest": {"cpu": "250m", "memory": "1Gi"},
             "default": {"cpu": "1", "memory": "2Gi"}}  # fmt: skip
@@ -133,7 +133,7 @@ def test_pods_that_no_quota_admits_are_invalid(
 
 
 def test_workload_with_pods_is_valid(sandbox: Sandbox) -> None:
-    """A webhook may add the requests that the template lacks."""
+    """Existing pods show that a webhook adds the requests that the template lacks."""
     sandbox.add_namespace("dev")
     (pods,) = read(sandbox, "StatefulSet", {"replicas": 1}, replicas=4)
     assert not pods.is_invalid([QUOTA])
@@ -149,7 +149,7 @@ def test_template_with_many_containers_is_cut_off(sandbox: Sandbox) -> None:
 def test_only_the_first_workloads_of_a_namespace_count(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finished Jobs are none of them, and more workloads are no error: a tenant could stop dnm."""
+    """Finished Jobs do not count. Too many workloads are no error, or a tenant could stop dnm."""
     monkeypatch.setattr("dnm.kube.workloads.MOST_OBJECTS", 2)
     monkeypatch.setattr("dnm.kube.typed_objects.MOST_OBJECTS", 2)
     sandbox.add_namespace("dev")

@@ -1,4 +1,4 @@
-"""Free capacity of NUMA nodes in the reports of exporters, which differ in form."""
+"""Tests of reading NUMA nodes' free capacity from the objects of different exporters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dnm.kube.placing import read_zones
 
 
 class Api:
-    """An API with two objects: `available` is a number or a text in the CRD."""
+    """An API with two objects: `available` is a number in one and a text in the other."""
 
     def asking(self, *_: object) -> Any:
         return nullcontext()
