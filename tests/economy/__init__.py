@@ -1,4 +1,4 @@
-"""The economy of lending, measured: days of virtual time under several policies.
+"""The costs and benefits of lending, measured in days of virtual time under several policies.
 
 `python -m tests.economy` prints the table. Nothing sleeps; everything is seeded.
 
@@ -14,5 +14,4 @@
     measure.py        all of them, side by side
     recorded.py       dnm simulate on the records of these workloads, against the workloads
 
-`dnm simulate` (dnm/simulate) provides their world.
-"""
+`dnm simulate` (dnm/simulate) provides their world."""

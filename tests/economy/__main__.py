@@ -1,8 +1,8 @@
-"""`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]`: the tables of docs/economy.md. The policy
-`rules` is dnm with and without each of its rules; `moves` is dnm with and without moves in place,
-on workloads whose queues share few nodes. `prices` compares the cost of dnm and three others if a
-minute of a waiting pod costs 0.1, 0.3 or 1 node-minute. `caps` shows the effect of a cap on jobs,
-by their size and the load."""
+"""`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]` prints the tables of docs/economy.md. The
+policy `rules` is dnm with and without each of its rules; `moves` is dnm with and without moves in
+place, on workloads with few nodes for several queues. `prices` compares the cost of dnm and three
+others if a minute of a waiting pod costs 0.1, 0.3 or 1 node-minute. `caps` shows the effect of a
+cap on jobs, by their size and the load."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Policies for comparison: the rules of cluster-autoscaler, and Karpenter's.
 
-They also apply limits of queues, which cloud autoscalers do not know; a joining node raises them.
-Like all policies here, they pay two boots for each lend.
-"""
+Unlike cloud autoscalers, they also respect limits of queues, which a joining node raises. Like all
+policies here, they pay two boots for each lend."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ CA_SCAN = 10.0  # --scan-interval
 
 
 class _Autoscaler:
-    """The common part: a joining node raises its queue, a leaving node lowers it."""
+    """A base of both policies: joining nodes raise their queue's limit, leaving ones lower it."""
 
     rests_until = 0.0
     runs_after: float | None = None
@@ -86,9 +85,9 @@ class ClusterAutoscalerPolicy(_Autoscaler):
 
 
 class KarpenterPolicy(ClusterAutoscalerPolicy):
-    """The same scale-up. An empty node leaves at once. One node at a time is emptied if its pods
-    fit on the others, where they restart (WhenEmptyOrUnderutilized, consolidateAfter 0s, no
-    disruption of gangs)."""
+    """Nodes are added as by cluster-autoscaler. An empty node leaves at once. One node at a time is
+    emptied if its pods fit on other nodes, where they restart (WhenEmptyOrUnderutilized,
+    consolidateAfter 0s, no disruption of gangs)."""
 
     def _give_back(self, world: World) -> None:
         for name in list(self._idle):
@@ -104,7 +103,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
                 return
 
     def _may_empty(self, world: World, node: SimNode) -> bool:
-        """Returns whether its pods fit elsewhere, by free capacity and by the quota without it."""
+        """Returns whether a node's pods fit on other nodes and in the quota without the node."""
         remaining = [
             node_state for node_state in _open_to(world, node.namespace) if node_state is not node
         ]
@@ -129,8 +128,8 @@ def _open_to(world: World, namespace: str) -> list[SimNode]:
 
 
 def _pack(pods: Iterable[PodState], free: list[dict[str, int]], size: dict[str, int]) -> int:
-    """Returns the number of new nodes of a size, first fit. A pod that fits on no new node needs
-    one if no size is set, else none."""
+    """Packs pods first-fit on free nodes, then on new ones; returns the number of new nodes. With a
+    size, pods larger than that are skipped; without, each remaining pod counts as one."""
     opened = 0
     for pod in pods:
         asks = pod.request.items()
@@ -149,7 +148,7 @@ def _pack(pods: Iterable[PodState], free: list[dict[str, int]], size: dict[str, 
 
 
 def _for_quota(world: World, queue: str, pending: list[PodState], size: dict[str, int]) -> int:
-    """Returns the number of nodes that raise every limit of the path far enough."""
+    """Returns how many nodes raise the limits of a queue and its ancestors enough for the pods."""
     most = 0
     for path in world.path(queue):
         for name, limit in world.limits[path].items():

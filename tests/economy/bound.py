@@ -1,12 +1,11 @@
-"""The lending of a clairvoyant for the same waits: two bounds, on the played pods.
+"""Two lower bounds of the lent node-time that any policy needs for the pods of a played workload.
 
-`oracle`: the same pods start at the same moments, but planner and scheduler know the future. A node
-exists from its first need to the end of its last pod. Each pod goes where it extends a node's time
-least, if that is cheaper than filling the fullest node. The best placement may be cheaper still.
-`volume`: less than any schedule needs, since it repacks running pods at every instant.
+`oracle` keeps the starts of the pods, but planner and scheduler know the future. A node exists from
+its first need to the end of its last pod. Each pod goes where it extends a node's time least, if
+that is cheaper than filling the fullest node. The best placement may be cheaper still. `volume` is
+less than any schedule needs, since it repacks running pods at every instant.
 
-Both pay one conversion and one return per lend, and bridge a gap if that is cheaper.
-"""
+Both pay one conversion and one return per lend, and bridge a gap if that is cheaper."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from dnm.simulate.world import World
 
 
 def oracle(world: World) -> float:
-    """Returns the lent node-seconds of a planner that knows the future."""
+    """Returns the lent node-seconds of a planner that knows when pods start and end."""
     return sum(
         min(
             _cost(busy(world, node_type), _overhead(world.workload))
@@ -30,7 +29,7 @@ def oracle(world: World) -> float:
 
 
 def volume(world: World) -> float:
-    """Returns the node-seconds that every planner and scheduler needs."""
+    """Returns the node-seconds below which no planner and scheduler can be."""
     return sum(
         _cost(_needed(world, node_type), _overhead(world.workload))
         for node_type in _types(world.workload)
@@ -38,7 +37,7 @@ def volume(world: World) -> float:
 
 
 def _overhead(workload: Workload) -> float:
-    """Returns the average seconds of conversion and return."""
+    """Returns the seconds that one lend costs on average: the conversion and the return."""
     return sum(workload.conversion) / 2 + sum(REVERSION) / 2
 
 
@@ -62,7 +61,7 @@ class _Event(NamedTuple):
 
 
 def _events(world: World, queues: list[str]) -> list[_Event]:
-    """Returns them in order, ends before starts."""
+    """Returns the starts and ends of the queues' pods in order of time, ends before starts."""
     # A pod that was bound at the last moment used no time.
     pods = [pair for pair in world.trace if pair[2].ask.queue in queues and pair[0] < pair[1]]
     events = [_Event(end, -1, pod.number, start, end, pod) for start, end, pod in pods]
@@ -71,7 +70,7 @@ def _events(world: World, queues: list[str]) -> list[_Event]:
 
 
 class _Usage:
-    """Running sums, and the least number of lent nodes for them."""
+    """The requests of the running pods, and the least number of lent nodes for them."""
 
     def __init__(self, workload: Workload, queues: list[str], node_type: str) -> None:
         self._workload = workload
@@ -119,7 +118,7 @@ def _needed(world: World, node_type: str) -> list[tuple[float, int]]:
 
 
 def _busy_online(world: World, node_type: str) -> list[tuple[float, int]]:
-    """Replays the pods: each goes to the fullest node that fits it, or to a new one."""
+    """Returns (time, nodes in use), if each pod goes to the fullest node on which it fits."""
     queues = _queues(world.workload, node_type)
     usage = _Usage(world.workload, queues, node_type)
     size = dict(world.workload.classes[node_type].size)
@@ -154,7 +153,7 @@ def _fits(request: Mapping[str, int], have: Mapping[str, int]) -> bool:
 
 
 class _Timeline:
-    """A node with pods that are all known in advance."""
+    """A node of the bound `oracle`, with all of its present and future pods."""
 
     def __init__(self, size: Mapping[str, int]) -> None:
         self._size = size
@@ -162,7 +161,7 @@ class _Timeline:
         self.busy: list[tuple[float, float]] = []  # while it has any pod; separate and in order
 
     def takes(self, start: float, end: float, request: Mapping[str, int]) -> bool:
-        """Returns whether it has enough free capacity at every moment of the interval."""
+        """Returns whether the node has free capacity for a pod all the time from start to end."""
         beside = [pod for pod in self._pods if pod[0] < end and pod[1] > start]
         for moment in {start, *(pair[0] for pair in beside if pair[0] > start)}:
             there = [pair[2] for pair in beside if pair[0] <= moment < pair[1]]
@@ -172,7 +171,7 @@ class _Timeline:
         return True
 
     def longer(self, start: float, end: float) -> float:
-        """Returns for how much longer it would be busy."""
+        """Returns by how many seconds a pod would extend the time in which the node is used."""
         covered = (min(end, last) - max(start, first) for first, last in self.busy)
         return end - start - sum(number for number in covered if number > 0)
 
@@ -231,7 +230,7 @@ def _with_quota(
 
 
 def _cost(needed: list[tuple[float, int]], overhead: float) -> float:
-    """Returns for each node: time in use, one overhead per lend, and gaps worth bridging."""
+    """Returns node-seconds: use, an overhead for each lend, and gaps that are cheaper to keep."""
     total = 0.0
     most = max((count for _, count in needed), default=0)
     for level in range(1, most + 1):

@@ -1,4 +1,4 @@
-"""The parts of a workload: pods, limits, nodes, and Slurm's other jobs."""
+"""Functions that build the parts of a workload: pods, limits, nodes, and jobs of Slurm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF = 0.5  # of the batch nodes, by default
 
 
 def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus: int = 0) -> Ask:
-    """Returns a pod."""
+    """Returns a pod of a workload: its arrival and duration in seconds, its request, its queue."""
     request = [("cpu", int(cores * 1000)), ("memory", gigabytes * G)]
     if gpus:
         request.append(("nvidia.com/gpu", gpus))
@@ -40,12 +40,12 @@ def free(cores: int, gigabytes: int) -> dict[str, int]:
 
 
 def steady(_when: float) -> float:
-    """Returns the load of a batch side that is the same at all times."""
+    """Returns 1: the load of a Slurm that is the same at all times."""
     return 1.0
 
 
 def by_day(when: float) -> float:
-    """Returns the load of a batch side by day, and a third of it by night."""
+    """Returns the relative load of a Slurm at a time: 1 by day, and a third of it by night."""
     return 1.0 if 8 <= when % DAY / HOUR < 20 else 0.3
 
 
@@ -81,7 +81,7 @@ def workload(
     lasts: float,
     **more: Any,
 ) -> Workload:
-    """Returns a workload of these asks, with a half used batch side unless `more` changes it."""
+    """Returns a workload of these pods. Jobs use half of Slurm, unless `more` has other jobs."""
     more.setdefault("jobs", jobs(seed, lasts))
     return Workload(
         name=name,
@@ -109,8 +109,8 @@ def single_queue_workload(
     above: tuple[int, int] = (2000, 8000),
     node_type: str = "a",
 ) -> Workload:
-    """Returns a workload of one queue below root.anvil; its last name is the namespace. `played`:
-    seed and duration; `own`, `above`: cores and gigabytes of its limit, and of root.anvil's."""
+    """Returns a workload of one queue below root.anvil, and a namespace with that name. `played` is
+    its seed and duration; `own` and `above` limit the queue and root.anvil in cores and GB."""
     queue = asks[0].queue
     limits = {"root.anvil": limit(*above), queue: limit(*own)}
     namespaces = {queue.rpartition(".")[2]: (queue, node_type)}

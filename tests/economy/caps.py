@@ -21,8 +21,8 @@ LARGE = 8  # nodes of a job
 
 
 class CapRow(NamedTuple):
-    """Mean minutes of waiting for jobs of one node, and for large ones; minutes of waiting pods;
-    and lent node-hours."""
+    """The results of one cap at one load: mean minutes that jobs of one node (`ones`) and larger
+    jobs wait, the minutes that pods wait, and the lent node-hours."""
 
     load: float
     percent: int
@@ -33,7 +33,7 @@ class CapRow(NamedTuple):
 
 
 def measure_caps(lasts: float, seeds: Sequence[int]) -> list[CapRow]:
-    """Plays every load under every cap, on two cores."""
+    """Plays every load under every cap, in two processes. Returns a row for each."""
     cases = [(load, percent) for load in LOADS for percent in PERCENTS]
     with ProcessPoolExecutor(2) as pool:
         futures = [pool.submit(measure_cap, *case, lasts, tuple(seeds)) for case in cases]
@@ -41,7 +41,7 @@ def measure_caps(lasts: float, seeds: Sequence[int]) -> list[CapRow]:
 
 
 def measure_cap(load: float, percent: int, lasts: float, seeds: Sequence[int]) -> CapRow:
-    """Plays both workloads at a load under a cap."""
+    """Plays both workloads with this load of jobs and this cap. Returns the means."""
     waits: dict[bool, list[float]] = {False: [], True: []}
     pods, lent = 0.0, 0.0
     for make in (gangs, three_tenants):
@@ -63,7 +63,7 @@ def measure_cap(load: float, percent: int, lasts: float, seeds: Sequence[int]) -
 
 
 def list_caps(rows: Iterable[CapRow]) -> Iterable[str]:
-    """Yields the table of docs/economy.md."""
+    """Yields the lines of the table about caps in docs/economy.md."""
     yield "| load | cap | jobs of 1 node | of 8 and 16 | pods waited | node-hours |"
     yield "|---|---|---|---|---|---|"
     for row in rows:

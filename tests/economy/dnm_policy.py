@@ -1,4 +1,4 @@
-"""dnm as a site would configure it for a workload, with defaults otherwise."""
+"""dnm as a policy of the measurements, configured for a workload and otherwise by default."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from dnm.simulate.values import Workload
 
 
 class DnmPolicy(policy.DnmPolicy):
-    """One installation of dnm at its defaults, with these changes."""
+    """dnm at its default settings, except for `changes`."""
 
     def __init__(self, workload: Workload, **changes: Any) -> None:
         super().__init__(workload, make_config(workload, **changes))
 
 
 class MinutePolicy(DnmPolicy):
-    """The same, started by cron: the next minute's run detects a joined node."""
+    """dnm started only by cron: a run of the next minute detects a joined node, not one at once."""
 
     runs_after: float | None = None
 
 
 class AwakePolicy(DnmPolicy):
-    """The same, without skipped runs."""
+    """dnm that plans in every run, even when the simulator knows that nothing changes."""
 
     may_rest = False
 
 
 def make_config(workload: Workload, **changes: Any) -> Config:
-    """Returns a site's configuration for this workload, with defaults otherwise."""
+    """Returns a site's configuration for this workload, with `changes` and otherwise defaults."""
     values: dict[str, Any] = {
         "path": Path("/nonexistent/dnm.ini"),
         "namespaces": {

@@ -1,7 +1,6 @@
-"""Five everyday workloads, written with their seeds before lending had a price: builds after each
-push, a weekend, pods of one core that fit on permanent nodes, a growing hub, and three tenants
-under one cap.
-"""
+"""Five everyday workloads, written with their seeds before dnm weighed the cost of a lend: builds
+after each push, a weekend, pods of one core that fit on permanent nodes, a growing hub, and three
+tenants under one cap."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from tests.economy.building import MINUTE, ask, free, limit, single_queue_worklo
 
 
 def builds(seed: int, lasts: float) -> Workload:
-    """Returns builds: each push starts 6 to 30 pods of two to twelve minutes, with eight pushes an
-    hour by day and one by night."""
+    """Returns CI builds: each push starts 6 to 30 pods of two to twelve minutes, with eight pushes
+    an hour by day and one by night."""
     source = random.Random(seed * 100 + 30)
     queue = "root.anvil.ci"
     asks: list[Ask] = []
@@ -27,7 +26,7 @@ def builds(seed: int, lasts: float) -> Workload:
 
 
 def weekend(seed: int, lasts: float) -> Workload:
-    """Returns a time from Friday noon: users work until six; then a pod starts every hour or two
+    """Returns a weekend from Friday noon: users work until six; then a pod starts every hour or two
     until Monday, a little larger than the permanent nodes' free capacity."""
     source = random.Random(seed * 100 + 31)
     queue = "root.anvil.office"

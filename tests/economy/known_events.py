@@ -1,4 +1,4 @@
-"""The workshops with a known calendar: its savings and its cost."""
+"""What it saves and costs if dnm knows a calendar of the workshops (the key `calendar`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = range(1, 6)
 
 
 def events_of(seed: int) -> tuple[CalendarEvent, ...]:
-    """Returns the organisers' plan of the workshops: people and hours."""
+    """Returns the workshops as events of a calendar, with people and hours."""
     begins = MONDAY.replace(tzinfo=None)
     return tuple(
         CalendarEvent(
@@ -33,8 +33,8 @@ def events_of(seed: int) -> tuple[CalendarEvent, ...]:
 
 
 def measure_calendar(seed: int, has_jobs: bool) -> tuple[Row, Row]:
-    """Returns a week without and with the calendar, for an installation that has lent before.
-    Without jobs in Slurm, all of its nodes are idle."""
+    """Plays a week without and with the calendar, for a dnm that has measured lend times before. If
+    `has_jobs` is false, all nodes of Slurm are idle."""
     workload: Workload = workshops(seed, WEEK)
     workload = workload if has_jobs else replace(workload, jobs=())
     without = measure_policy(workload, "not known", DnmPolicy(workload))
@@ -44,7 +44,7 @@ def measure_calendar(seed: int, has_jobs: bool) -> tuple[Row, Row]:
 
 
 def main() -> None:
-    """Prints a line for each seed, and one for all; `idle`: with a Slurm that has no jobs."""
+    """Prints a line for each seed and one for all. The argument `idle` removes Slurm's jobs."""
     rows = [measure_calendar(seed, has_jobs="idle" not in sys.argv) for seed in SEEDS]
     print("| seed | minutes waited | with events | node-hours | with events |")
     print("|---|---|---|---|---|")

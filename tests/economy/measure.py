@@ -43,8 +43,8 @@ WITH_FEW_NODES: tuple[Callable[[int, float], Workload], ...] = (three_queues, sc
 
 
 class Row(Figures):
-    """One workload under one policy. `oracle`, `volume`: node-hours of the bounds for the same
-    starts of pods, for dnm alone."""
+    """The figures of one workload under one policy. `oracle` and `volume` are the lower bounds of
+    node-hours in tests/economy/bound.py, which only rows of dnm have."""
 
     workload: str
     policy: str
@@ -101,13 +101,13 @@ COMPARED = ("dnm", "predecessor", "cluster-autoscaler, a minute", "Karpenter")
 
 
 def worth(row: Figures, price: float) -> float:
-    """Returns a policy's cost in node-hours, with pods' waiting hours at a price."""
+    """Returns a policy's cost: lent node-hours, plus `price` for each hour that a pod waits."""
     return row.lent + price * row.pods.total / 60
 
 
 def list_prices(rows: Sequence[Row]) -> Iterable[str]:
-    """Yields the cost of each workload under each policy, at each price, and of all together: sums
-    of the means over the seeds."""
+    """Yields CSV lines: the cost of each workload, and of all together, under each policy at each
+    price, as means over the seeds."""
     policies = list(dict.fromkeys(row.policy for row in rows))
     seeds = len({row.seed for row in rows})
     cells = ("pod-minutes", "node-hours", "conversions", "to and fro", *(f"J {p}" for p in PRICES))
@@ -132,7 +132,7 @@ HEAD = (
 
 
 def list_lines(rows: Sequence[Row]) -> Iterable[str]:
-    """Yields a line for each workload and policy: means over the seeds, the longest of all."""
+    """Yields a table with a line for each workload and policy: means over seeds, longest waits."""
     yield "| " + " | ".join(HEAD) + " |"
     yield "|" + "---|" * len(HEAD)
     for workload in dict.fromkeys(row.workload for row in rows):

@@ -1,10 +1,9 @@
-"""The forecast of `dnm simulate` for a history, against the played result: eleven workloads in the
+"""A comparison of the forecast of `dnm simulate` with reality: eleven workloads are played in the
 sandbox, which has its own scheduler and machines, with the real `dnm run` every minute.
 
     python -m tests.economy.played [HOURS [WORKLOAD ...]]
 
-`dnm simulate` replays the history of those runs, under the same configuration.
-"""
+Then `dnm simulate` replays the history of those runs, under the same configuration."""
 
 from __future__ import annotations
 
@@ -40,14 +39,14 @@ NODE_HOURS, WAITS = 0.10, 0.25  # the largest accepted error of the forecast
 
 
 class Outcome(NamedTuple):
-    """Node-hours, and minutes that pods waited."""
+    """The results of a play: lent node-hours, and minutes that pods waited."""
 
     lent: float
     waited: float
 
 
 class Case(NamedTuple):
-    """One workload: its played figures, and those of its replayed history."""
+    """The figures of one workload: as played, and as `dnm simulate` replays its history."""
 
     name: str
     played: Outcome
@@ -65,7 +64,7 @@ class Case(NamedTuple):
 
 
 def busiest(workload: Workload, hours: float) -> Workload:
-    """Returns the hours with the most new pods, with the pods that exist at their start."""
+    """Returns the part of a day's workload, `hours` long, in which the most pods arrive."""
     starts = [hour * HOUR for hour in range(int((DAY - hours * HOUR) / HOUR) + 1)]
     begin = max(
         starts,
@@ -85,7 +84,7 @@ def busiest(workload: Workload, hours: float) -> Workload:
 
 
 def play(workload: Workload, directory: Path) -> Case:
-    """Plays it in the sandbox, and its history in the simulator."""
+    """Plays a workload in the sandbox, then its history in the simulator; returns both figures."""
     sandbox = Sandbox(directory, timing=Timing(join=JOIN)).start()
     try:
         site = _site(workload, sandbox, directory)
@@ -180,7 +179,7 @@ class _Played:
         self._sweep()
 
     def _sweep(self, is_over: bool = False) -> None:
-        """Reads ended pods once more and deletes them."""
+        """Notes how long each ended pod waited, and deletes the pod."""
         for pod in self._sandbox.objects("pods"):
             meta, has_ended = pod["metadata"], pod["status"].get("phase") == "Succeeded"
             if has_ended or is_over:
@@ -209,7 +208,7 @@ def _replay(site: Site) -> Outcome:
 
 
 def main(hours: float, names: Iterable[str]) -> None:
-    """Prints a line for each workload, and how many of them are close."""
+    """Prints a line for each workload, and for how many the forecast is close to the play."""
     print(
         "| workload | node-hours played | simulated | minutes waited played | simulated | close |"
     )

@@ -1,4 +1,4 @@
-"""The predecessor's rule, for comparison."""
+"""The rule of the tool that dnm replaces, for comparison."""
 
 from __future__ import annotations
 

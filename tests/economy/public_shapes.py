@@ -1,7 +1,6 @@
-"""Workloads with publicly reported shapes that are hard for autoscalers.
+"""Workloads of forms that are publicly known to be hard for autoscalers.
 
-They were written, with their seeds, before any rule of dnm was changed for them.
-"""
+They were written, with their seeds, before any rule of dnm was changed for them."""
 
 from __future__ import annotations
 

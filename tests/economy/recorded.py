@@ -1,11 +1,10 @@
-"""The forecast of `dnm simulate` for a history, against the simulator that wrote it. It covers the
-twenty-four older workloads for a day, with a run each minute and its history and demand.
+"""A comparison of the forecast of `dnm simulate` with the simulation that wrote the history. It
+covers a day of the twenty-four older workloads, with a run each minute.
 
     python -m tests.economy.recorded [HOURS [WORKLOAD ...]]
 
 `dnm simulate --jobs` replays the history, under the same configuration. If conversions
-fail, the forecast is the mean of five draws.
-"""
+fail, the forecast is the mean of five draws."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ SHARES = {"lent": NODE_HOURS, "waited": WAITS}
 
 
 class RecordingPolicy(DnmPolicy):
-    """dnm without skipped runs, and its history: `lines` of nodes and requests, `demand`."""
+    """A dnm that plans in each run and keeps its history: `lines` (nodes, requests), `demand`."""
 
     may_rest = False
 
@@ -53,7 +52,7 @@ class RecordingPolicy(DnmPolicy):
         return super().run(world)
 
     def _note_errors(self, plan: Plan) -> None:
-        """Records the lines of the run, before the registry changes."""
+        """Records the history lines of a run while the previous registry still exists."""
         super()._note_errors(plan)
         cause = Cause(
             now=self._now, run=plan.run, instance=self._config.instance_id,
@@ -66,7 +65,7 @@ class RecordingPolicy(DnmPolicy):
         self.demand += new
 
     def replayed(self, world: World, seed: int) -> Workload:
-        """Returns the workload that the lines describe."""
+        """Returns the workload that `dnm simulate` makes of the recorded history."""
         workload, reader = world.workload, Reader()
         for line in (*self.lines, *self.demand):
             reader.add(line)
@@ -76,7 +75,7 @@ class RecordingPolicy(DnmPolicy):
         return make_workload(recorded, self._config, self._registry, jobs, seed)
 
     def _sacct(self, world: World) -> str:
-        """Returns what sacct prints of the jobs that have begun."""
+        """Returns the jobs that have begun as text in the form of sacct."""
         lines = []
         for name, side in world.batch.items():
             for job, waited in side.waits:
@@ -89,7 +88,7 @@ class RecordingPolicy(DnmPolicy):
 
 
 def compare(workload: Workload) -> Case:
-    """Plays a workload, then its history."""
+    """Plays a workload, then replays its history. Returns the figures of both."""
     policy = RecordingPolicy(workload)
     world, true = play(workload, policy)
     assert not policy.errors, policy.errors
@@ -103,7 +102,7 @@ def compare(workload: Workload) -> Case:
 
 
 def main(hours: float, names: Iterable[str]) -> None:
-    """Prints a line for each workload, and how many of them are near."""
+    """Prints a line for each workload, and for how many the forecast is close to the play."""
     cases = []
     print("| workload | node-hours | simulated | minutes waited | simulated | near |")
     print("|---|---|---|---|---|---|")

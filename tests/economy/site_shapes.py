@@ -1,7 +1,7 @@
-"""Ten workloads that sites describe, written before the rules that they judge: a course of 1,200
-students with four kinds of converter, builds in stages, pipelines at night, clusters of Ray or
-Spark with long tails, parameter sweeps, inference with a daily curve, a slow leak.
-"""
+"""Ten workloads by the description of sites, written before the rules of dnm that they test: a
+course of 1,200 students with four kinds of converter, builds in stages, pipelines at night,
+clusters of Ray or Spark with long tails, parameter sweeps, inference with a daily curve, a slow
+leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short part of `python -m tests.economy DAYS SEEDS caps`."""
+"""A short version of the measurement of caps, `python -m tests.economy DAYS SEEDS caps`."""
 
 from __future__ import annotations
 

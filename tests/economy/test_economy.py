@@ -83,7 +83,7 @@ def test_full_queue_without_waiting_pods_keeps_no_node(
 
 
 class AsksAgain(DnmPolicy):
-    """A user who adds ten nodes' worth of pods for a minute, as soon as no lent node is left."""
+    """dnm against an adversary who adds pods for ten nodes for a minute, once no node is lent."""
 
     pods_of_a_node = 1
 
@@ -103,7 +103,7 @@ ASKED = "root.asked"
 
 @pytest.mark.parametrize(("pods", "before"), sample_by_day(2, [(16, 340), (50, 349)]))
 def test_adversarial_tenant_causes_fewer_conversions(pods: int, before: int) -> None:
-    """A day. `before`: conversions with a fixed idle time. Now there are 216 of each."""
+    """Plays a day. With a fixed idle time, it took `before` conversions; now it takes 216."""
     limits, permanent = {ASKED: limit(1, 4)}, (free(1, 4),)
     some = workload("asks", [], limits, permanent, {"n": (ASKED, "a")}, 1, DAY, jobs=())
     policy = AsksAgain(some)
@@ -114,6 +114,6 @@ def test_adversarial_tenant_causes_fewer_conversions(pods: int, before: int) -> 
 def test_pauses_slightly_longer_than_the_idle_time_are_learned(
     rows: dict[tuple[str, str], Row],
 ) -> None:
-    """Of 33 pauses in the day."""
+    """The day has 33 such pauses. dnm learns to keep nodes in them; the predecessor never did."""
     row, theirs = rows["oscillation", "dnm"], rows["oscillation", "predecessor"]
     assert row.conversions <= 10 and theirs.conversions >= 60

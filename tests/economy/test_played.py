@@ -1,4 +1,4 @@
-"""The check that the simulator's replay is close to the played result. It plays two of the eleven
+"""Test that a replay by the simulator is close to the played result. It plays two of the eleven
 workloads of `python -m tests.economy.played`, for two hours in the sandbox."""
 
 from __future__ import annotations

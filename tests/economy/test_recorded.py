@@ -1,5 +1,5 @@
-"""A simulation of a record is near to the play that wrote it: two of the workloads of
-`python -m tests.economy.recorded`, for some hours."""
+"""Test that a replay of a history is close to the simulation that wrote it, for some hours of two
+workloads of `python -m tests.economy.recorded`."""
 
 from __future__ import annotations
 

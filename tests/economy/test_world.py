@@ -1,4 +1,4 @@
-"""The rules of the measured world, in tables of small cases."""
+"""Tests of the simulated world (nodes, pods, queues, failures) in tables of small cases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def played(asks: list[Ask], **changes: object) -> World:
 
 
 class Clock:
-    """A clock that calls back in the order of time."""
+    """A clock that calls functions in the order of their times."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, int, object]] = []
@@ -111,7 +111,7 @@ def test_node_planned_for_the_first_waiting_job_is_not_lent(
 
 
 def test_pods_are_packed_by_cores_and_memory() -> None:
-    """Of two nodes, the one with the smaller free share wins, not the one with fewer free cores."""
+    """A pod goes to the node with the smaller free share of its size, not with fewer free cores."""
     permanent = ({"cpu": 64_000, "memory": 256 * 10**9, "pods": 110},
                  {"cpu": 48_000, "memory": 128 * 10**9, "pods": 110})  # fmt: skip
     asks = [ask(0.0, HOUR, 60, 10, QUEUE), ask(1.0, HOUR, 2, 2, QUEUE)]
@@ -149,7 +149,7 @@ def test_failed_conversion_costs_time_and_brings_no_node() -> None:
 
 @pytest.mark.parametrize(("rests", "fewest", "most"), [(False, 10, 99), (True, 2, 6)])
 def test_failed_node_pauses_longer_each_time(rests: bool, fewest: int, most: int) -> None:
-    """The only node, in six hours: after 20, 40, 80 and 160 minutes."""
+    """In six hours, the only node fails again after pauses of 20, 40, 80 and 160 minutes."""
     entry = {"a": replace(CPU_NODE, count=1)}
     asks = [ask(0.0, HOUR, 32, 32, QUEUE)]
     world = played(asks, classes=entry, broken=frozenset(("a001",)), rests=rests)
@@ -163,7 +163,7 @@ def test_lent_hours_are_work_idle_and_boot_hours() -> None:
 
 
 def test_moved_pod_restarts_and_its_wait_includes_the_move() -> None:
-    """Two pods, one of which ends; the other would fit on the permanent node then."""
+    """When the first pod ends, Karpenter's rule moves the second one to the permanent node."""
     asks = [ask(0.0, HOUR, 16, 16, QUEUE), ask(1.0, 3 * HOUR, 16, 16, QUEUE)]
     world = World(small(asks))
     world.play(KarpenterPolicy())
@@ -172,7 +172,7 @@ def test_moved_pod_restarts_and_its_wait_includes_the_move() -> None:
 
 
 def test_oracle_includes_a_pod_bound_at_the_last_moment() -> None:
-    """Without any time on its node, a replay would end it before its start."""
+    """A pod that is bound as the play ends uses no time, so its end could sort before its start."""
     lasts = 2 * HOUR
     world = World(small([ask(0.0, HOUR, 32, 32, QUEUE), ask(lasts, HOUR, 16, 16, QUEUE)]))
     world = World(replace(world.workload, asks=(*world.workload.asks,), lasts=lasts))

@@ -1,4 +1,4 @@
-"""Six kinds of users, each seeded; and the list of all workloads."""
+"""Six workloads, each of one kind of users and repeatable by a seed; the list of all workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.economy.building import MINUTE, ask, free, single_queue_workload
 
 
 class Workshop(NamedTuple):
-    """One workshop, in seconds since the workload begins, and the pods of its people."""
+    """One workshop: its times in seconds since the workload begins, and the pods of its people."""
 
     begins: float
     ends: float
@@ -24,8 +24,8 @@ WORKSHOP_QUEUE = "root.anvil.workshop"
 
 
 def list_workshops(seed: int) -> Iterator[Workshop]:
-    """Yields workshops of 40 to 90 people, two on most weekdays. Every exercise gives each person a
-    pod; between exercises there is a talk of five to nine minutes."""
+    """Yields workshops of 40 to 90 people, two on most weekdays. Each person starts a pod for each
+    exercise; between exercises there is a talk of five to nine minutes."""
     source = random.Random(seed * 100 + 0)
     for day in range(5):
         for hour in (9, 14):
@@ -46,7 +46,7 @@ def list_workshops(seed: int) -> Iterator[Workshop]:
 
 
 def workshops(seed: int, lasts: float) -> Workload:
-    """Returns workshops, and a few pods in between."""
+    """Returns a workload of workshops, with a few other pods between them."""
     queue = WORKSHOP_QUEUE
     asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
     asks += [request for workshop in list_workshops(seed) for request in workshop.asks]
