@@ -1,8 +1,7 @@
-"""Code that decides by a sentence: it compares, searches or splits a text that is made for people.
+"""A search for code that decides by a sentence: it compares or splits a text made for people.
 
 The check follows constants and functions by their names through all files, since a sentence is
-often defined in one file and compared in another.
-"""
+often defined in one file and compared in another."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ _GAP = "\0"  # instead of a value in an f-string
 
 
 class Comparison(NamedTuple):
-    """The sentence that is compared, and where."""
+    """A place in a file that compares a sentence, and that sentence."""
 
     line: int
     text: str
 
 
 def find_comparisons(trees: Mapping[str, ast.Module]) -> dict[str, list[Comparison]]:
-    """Returns, by module, the operands of comparisons that are sentences or parts of one."""
+    """Returns module -> the compared sentences, or parts of sentences, in it."""
     worded = {module: _worded_names(tree) for module, tree in trees.items()}
     return {
         module: list(_of_module(tree, worded[module] | _imported(tree, worded)))
@@ -39,13 +38,13 @@ def find_comparisons(trees: Mapping[str, ast.Module]) -> dict[str, list[Comparis
 
 
 def is_sentence(text: str) -> bool:
-    """Returns whether a text has several words and is no document."""
+    """Returns whether a text looks like a sentence: several words in one line."""
     words = len(re.findall("[A-Za-z]{2,}", text))
     return words > 1 and " " in text.strip() and "\n" not in text
 
 
 def _worded_names(tree: ast.Module) -> dict[str, str]:
-    """Returns the sentences of a module by the names of constants and of functions."""
+    """Returns constant or function -> the sentence that it is or returns, for one module."""
     names: dict[str, str] = {}
     for node in nodes_below(tree):
         if isinstance(node, ast.Assign) and node in tree.body:
@@ -102,7 +101,7 @@ def _searched_errors(operands: Iterable[ast.expr]) -> Iterator[Comparison]:
 
 
 def _compared_errors(node: ast.Compare) -> Iterator[Comparison]:
-    """Yields a comparison of whole errors with many, for example `{*errors} <= {*failed}`."""
+    """Yields code that looks for an error among others, for example `{*errors} <= {*failed}`."""
     many = [part for part in (node.left, *node.comparators) if isinstance(part, ast.Set)]
     starred = [item for part in many for item in part.elts if isinstance(item, ast.Starred)]
     sought = [node.left] if isinstance(node.ops[0], ast.In | ast.NotIn) else starred
@@ -112,7 +111,7 @@ def _compared_errors(node: ast.Compare) -> Iterator[Comparison]:
 
 
 def _searched_fields(operand: ast.expr) -> Iterator[Comparison]:
-    """Yields a field of a log line, for example `node=` or `action=convert `."""
+    """Yields code that searches a log line for a field, for example `node=`."""
     for value in _elements(operand):
         for text in _texts_of(value):
             if _FIELD.fullmatch(text) and len(text) > len("a="):

@@ -1,4 +1,4 @@
-"""The pages as text, and their parts: tables, commands, links, names of the code."""
+"""Functions that read the pages of the documentation: tables, commands, links, names of code."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def rows(text: str) -> list[list[str]]:
 
 
 def quoted(text: str) -> list[str]:
-    """Returns all texts between backticks."""
+    """Returns all texts between backticks in a text."""
     return re.findall(r"`([^`\n]+)`", without_code(text))
 
 
 def table_of(page: str, title: str, first_head: str = "") -> list[list[str]]:
-    """Returns the rows of the only table below a heading, or of the table with this begin of its
-    head."""
+    """Returns the rows of the only table below a heading, or of the table with a head that begins
+    with `first_head`."""
     text = section(page, title)
     if first_head:
         text = f"| {first_head}" + text.split(f"\n| {first_head}")[1].split("\n\n")[0]
@@ -77,8 +77,8 @@ def _defined(node: ast.stmt) -> set[str]:
 
 @cache
 def all_names() -> frozenset[str]:
-    """Returns the same of all of dnm, with methods and fields by their own names too, and of the
-    stories on real servers."""
+    """Returns all names that the pages may use: those of dnm, with methods and fields by their own
+    names too, and those of the tests on real servers."""
     tests = ("real/*.py", "converters/test_*.py")
     paths = [
         *ROOT.glob("dnm/**/*.py"),

@@ -1,8 +1,7 @@
-"""Sentences and names of the project that a reader has to decode: the rules and the search.
+"""Rules of plain English, and a search for sentences and names that break them.
 
 A finding is a place to look at, not an error. `python -m tests.docs.plain_english PATH...` lists
-the findings below paths, as `file:line: kind: text`.
-"""
+the findings below paths, as `file:line: kind: text`."""
 
 from __future__ import annotations
 
@@ -120,7 +119,7 @@ def _prose_of_code(text: str, nodes: Sequence[ast.AST]) -> Iterator[tuple[int, b
 
 
 def _names(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Yields what a file names: functions and their parameters, classes, variables and fields."""
+    """Yields the names that a file defines: functions, parameters, classes, variables, fields."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name

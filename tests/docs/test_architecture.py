@@ -1,4 +1,4 @@
-"""The map of the packages equals the one that the layer test enforces."""
+"""Tests of docs/architecture.md: the map of the packages is the one that test_layers.py checks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_package_table_has_every_package() -> None:
 
 
 def test_rule_example_of_the_page_is_complete() -> None:
-    """Compares the page's rule with its hooks, line, key and tests, and the list of hooks."""
+    """The page names the hooks, the table line, the key and the tests of its example."""
     _, full = section(PAGE, "Adding a rule").split("\n- ", 1)
     output, hooks = full.split("The hooks, as ")
     of_file, of_line, of_key, of_page, of_tests = (quoted(part) for part in output.split("\n- "))

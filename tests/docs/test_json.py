@@ -1,4 +1,4 @@
-"""Every JSON document equals the example on the page, except for times, ids and paths."""
+"""Tests that dnm's JSON output equals the examples on its page, except for times, ids and paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.xdist_group("json")  # one worker builds the fixture on
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Returns the output of each command of the table while one node is lent."""
+    """Returns the JSON that each command of the page's table prints while one node is lent."""
     directory = tmp_path_factory.mktemp("json")
     sandbox = Sandbox(directory / "sandbox").start()
     sandbox.set_queues(QUEUES)
@@ -74,13 +74,13 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def _when(entry: tuple[str, list[str]]) -> int:
-    """Sorts the plan before the run that joins the node, and a registry command last."""
+    """Returns a sort key: the plan is made before the run that joins the node."""
     order = ("dnm.plan/1", "dnm.run/1", "", "dnm.verb/1")
     return order.index(entry[0] if entry[0] in order else "")
 
 
 def shortened(value: Any) -> Any:
-    """Shortens as the page does: the last object of a list, and invented times, ids and paths."""
+    """Shortens JSON as the page does: one object of each list; invented times, ids and paths."""
     if isinstance(value, dict):
         return {key: _made_up(key, shortened(item)) for key, item in value.items()}
     if isinstance(value, list):

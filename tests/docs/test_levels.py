@@ -1,4 +1,4 @@
-"""The page of the levels of tests names every folder of tests, and the make target that runs it."""
+"""Tests that the page about kinds of tests names each folder of tests and its make target."""
 
 from __future__ import annotations
 

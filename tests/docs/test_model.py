@@ -1,4 +1,4 @@
-"""The protocol of several hosts as a model: the checker proves the statements of docs/model."""
+"""Runs the model checker on docs/model, the formal model of several hosts with one registry."""
 
 from __future__ import annotations
 

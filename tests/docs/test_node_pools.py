@@ -1,4 +1,4 @@
-"""docs/node-pools.md: the test checks its machines, computes its numbers, runs its commands."""
+"""Tests of docs/node-pools.md: its machines, its computed numbers and its commands."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def difference_of(text: str) -> int:
 
 
 def result_of(text: str, sign: str) -> int:
-    """Returns the right side of `1Mi + 2Mi = 3Mi` in bytes; the left side must equal it."""
+    """Checks a sum such as `1Mi + 2Mi = 3Mi` on the page, and returns it in bytes."""
     left, right = text.split(" = ")
     numbers = [int(word.removesuffix("Mi")) for word in left.split(f" {sign} ")]
     total = sum(numbers) if sign == "+" else numbers[0] - sum(numbers[1:])

@@ -1,4 +1,4 @@
-"""The worked numbers of the pages, row by row, computed by the code itself."""
+"""Tests of the numbers in the examples of the pages: dnm's own code computes the same."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ partitions:
 
 
 def cores_and_memory(cell: str) -> tuple[float, float]:
-    """Reads `80 / 320G` as cores and gigabytes."""
+    """Parses a cell such as `80 / 320G` into cores and gigabytes."""
     cores, memory = cell.split(" / ")
     return float(cores), float(memory.removesuffix("G"))
 
@@ -146,7 +146,7 @@ def test_back_off_times_are_as_documented() -> None:
 
 
 def minutes_listed_after(behind: str) -> list[int]:
-    """Returns the minutes that a paragraph of the restrictions lists after these words."""
+    """Returns the minutes that docs/decisions.md lists after the words `behind`."""
     (numbers,) = re.findall(rf"{behind} ([\d, ]+) min", section(DECISIONS, "The restrictions"))
     return [int(number) for number in numbers.split(", ")]
 
@@ -251,7 +251,7 @@ def test_shrink_stops_where_the_row_shows(row: list[str]) -> None:
 
 
 def test_documented_baseline_spellings_are_restored() -> None:
-    """The page lists `80`, `80000m` and `"80"`."""
+    """By the page, dnm restores `80`, `80000m` and `"80"` as they were written."""
     lines = [code for code in quoted(section(QUEUES, "A limit in numbers")) if "80" in code]
     assert len(lines) == 3
     for written in lines:

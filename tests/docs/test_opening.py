@@ -1,5 +1,5 @@
-"""The effect of readiness checks on a workshop: the table of docs/node-pools.md, played in the
-sandbox with kubelets that pull images."""
+"""Test of the table in docs/node-pools.md about the effect of readiness checks on a workshop. The
+sandbox plays it with kubelets that pull images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST = "[node_type:a]\ncpu = 128\nmemory = 256G\nreadiness_checks = images withi
 
 
 class Pulling(Kubelet):
-    """Kubelets that pull an image once for each node, for its first pod; a broken one never."""
+    """Kubelets that pull an image for the first pod of it on a node; on broken nodes, never."""
 
     broken: frozenset[str] = frozenset()
 
@@ -44,7 +44,7 @@ class Pulling(Kubelet):
 
 
 class Seen(NamedTuple):
-    """The results of one workshop: seconds, and counts of pods."""
+    """The results of one workshop: how long pods waited, and how many were never started."""
 
     first: int  # until a pod runs on a lent node
     last: int | None  # until all run; None: some never do

@@ -1,4 +1,4 @@
-"""The statements of the pages are true: commands exist, tables are complete, links work."""
+"""Tests that the pages are correct: commands exist, tables are complete, links work."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_pages_contain_code_references() -> None:
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
 def test_every_named_key_and_identifier_exists(page: str) -> None:
-    """`words_like_this` are keys of the ini or names of the code, as is KEY in `KEY = value`."""
+    """Checks words_with_underscores: each must be a key of the ini or a name in the code."""
     facts = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
@@ -189,7 +189,7 @@ def test_every_named_key_and_identifier_exists(page: str) -> None:
 
 
 def test_configuration_page_equals_the_declarations() -> None:
-    """After a change run `python -m packages.reference > docs/configuration.md`."""
+    """If it fails, run `python -m packages.reference > docs/configuration.md`."""
     assert PAGES["docs/configuration.md"] == "\n".join(reference.page()) + "\n"
     results = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
     assert len(results) == len(set(results))
@@ -201,7 +201,7 @@ PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # the limits on lending 
 
 
 def test_help_of_force_equals_the_page_of_commands() -> None:
-    """Waiting jobs stop no lend, so `--force` cannot override them."""
+    """Neither may list waiting jobs, which stop no lend and so need no `--force`."""
     (row,) = (row for row in rows(PAGES["docs/single-nodes.md"]) if row[-1] == "yes")
     help_text = " ".join(help_of("dnm", "lend").split()).partition("--force")[2][:120]
     assert [word in help_text for word in PROMISED] == [word in row[0] for word in PROMISED]

@@ -1,4 +1,4 @@
-"""Plain English in code, tests and pages: findings only become fewer."""
+"""Tests that findings of the plain-English rules in code, tests and pages only become fewer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision records: their form, their length and their index."""
+"""Tests of the decision records in docs/adr: their form, their length and their index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of `make docs`: its menu, its pictures, and the files that it loads."""
+"""Tests of the website that `make docs` builds: its menu, its pictures, and the files it loads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_links_anchors_and_menu_are_checked_strictly() -> None:
 
 
 def test_pictures_equal_the_current_output_of_commands(tmp_path: Path) -> None:
-    """After a change run `make docs PICTURES=1`."""
+    """If it fails, run `make docs PICTURES=1`."""
     drawn = play(tmp_path)
     assert sorted(f"{name}.svg" for name in COMMANDS) == sorted(
         path.name for path in DIRECTORY.iterdir()

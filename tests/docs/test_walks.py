@@ -1,4 +1,4 @@
-"""The walks of the architecture page: each run calls the functions that its walk names."""
+"""Tests that a run calls the functions that the tables of docs/architecture.md list, in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ELSEWHERE = "dnm/converters/"  # the shipped converter is another process
 
 
 def walk(title: str) -> list[Call]:
-    """Returns every function that a walk names, in its order."""
+    """Returns the functions in a table of the page (a walk), in the order of its rows."""
     return [
         (file.strip("`"), name)
         for _, file, names in table_of(PAGE, title)
@@ -64,7 +64,7 @@ def missing_calls(title: str, calls: list[Call]) -> list[Call]:
 
 
 def in_order(title: str, calls: list[Call]) -> list[Call]:
-    """Returns the functions of a walk in the order of their first calls."""
+    """Returns the called functions that a table of the page names, in the order of the calls."""
     named = walk(title)
     return [call for call in calls if call in named]
 
@@ -92,7 +92,7 @@ def test_limit_is_read_and_written_as_the_walk_shows(site: Site) -> None:
 
 
 def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
-    """Plays a failed conversion, a join, an idle node that is needed again, and its return."""
+    """Plays a failed lend, a join, an idle node that is needed again, and a return."""
     site.sandbox.behave(direction="k8s", act=False, exit_code=1)
 
     def story() -> None:
@@ -112,7 +112,7 @@ def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
 
 
 def test_plan_stages_run_in_the_documented_order(site: Site) -> None:
-    """Plays a joining node, and pods that need more."""
+    """Plays a plan with a joining node and with pods that need further nodes."""
     site.run()
     site.sandbox.tick(60)
     site.sandbox.add_pods(200, "dev", queue=QUEUE, name="late", cpu="4", memory="16G")

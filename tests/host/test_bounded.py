@@ -1,4 +1,4 @@
-"""Foreign programs and files: dnm bounds their output in bytes and in time."""
+"""Tests that dnm reads foreign programs and files only up to a number of bytes and a time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_program_beyond_its_bounds_is_ended_with_its_children() -> None:
 
 @pytest.mark.parametrize("child", ["sleep 3600", "exec yes", "exec >&- 2>&-; sleep 3600"])
 def test_leftover_child_of_a_program_is_ended_without_blocking(child: str) -> None:
-    """It has the program's output open, so a reader would wait for its end."""
+    """The child has the program's output open, so that reading to the end would wait for it."""
     out, _, code = run(f"echo $$; sh -c '{child}' & exit 3", seconds=3600, largest=10**8)
     assert code == 3
     group = int(out.split(b"\n")[0])
@@ -101,7 +101,7 @@ READS = {"read", "read_text", "read_bytes", "readlines", "readline", "communicat
 
 
 def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
-    """Yields calls that read everything: without a number of bytes, or a program to its end."""
+    """Yields calls in the source that read a file or a program without a limit in bytes."""
     for path in sorted(root.rglob("*.py")):
         module = ".".join(path.relative_to(root).with_suffix("").parts)
         for call in nodes_below(ast.parse(path.read_text(encoding="utf-8"))):
@@ -114,7 +114,7 @@ def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def _has_bound(call: ast.Call) -> bool:
-    """Accepts `file.read(LARGEST + 1)`: one argument, a number or a constant."""
+    """Returns whether a call has a limit, such as `file.read(LARGEST + 1)`."""
     words = ast.unparse(call.args[0]).replace("+ 1", "").strip() if len(call.args) == 1 else ""
     return words.isdigit() or words.isupper() or words == "largest"
 

@@ -1,4 +1,4 @@
-"""Commands that lack open files or memory end with a sentence, and the next run continues."""
+"""Tests that commands without enough files or memory end with a message; the next run continues."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Secrets that other users must not read, and text that they must not make dnm print.
+"""Tests that dnm hides secrets from other users and never prints their control characters.
 
-A whole lend and return by the real command: no secret in a log, in the registry or on a command
-line; and no control character of the cluster or a converter in any output.
-"""
+They play a whole lend and return by the real command. No secret may be in a log, in the registry or
+on a command line, and no control character of the cluster or a converter in any output."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
 
 
 def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
-    """`is_process`: starts a process with dnm's own command line."""
+    """Returns the output of a command; `is_process` starts it as a shell would."""
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
     if is_process:
         answer = site.process(*arguments, seconds=PATIENCE, **environment)
@@ -95,10 +94,9 @@ def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
 
 
 def a_story(site: Site) -> str:
-    """Returns all output of commands during a lend and return, with one run refused by the API.
+    """Plays a lend and a return; the API refuses one run. Returns all output of the commands.
 
-    The converter works in real time, so a busy machine needs more runs.
-    """
+    The converter works in real time, so a busy machine needs more runs."""
     text = ""
     for minute in range(40):
         if minute >= 8 and "action=return" in text:

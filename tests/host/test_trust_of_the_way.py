@@ -1,4 +1,4 @@
-"""Every directory and link on the path to a file that root obeys, and the file at its end."""
+"""Tests that dnm trusts a file only if root or its own user owns every part of the path to it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_swapped_directory_between_check_and_use_is_detected(top: Path) -> None:
 
 
 def test_system_paths_of_this_machine_are_trusted() -> None:
-    """Otherwise no package could be installed in the usual places."""
+    """If dnm distrusted /usr or /etc, no package could install files there."""
     for place in ("/etc", "/usr/sbin", "/var/lib"):
         if stat.S_ISDIR(os.stat(place).st_mode):
             check_trust(Path(place))
