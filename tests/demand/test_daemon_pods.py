@@ -1,4 +1,4 @@
-"""The pods that dnm accepts as DaemonSet pods: a tenant may write any owner reference."""
+"""Tests of which pods dnm takes for DaemonSet pods, since tenants may write any owner reference."""
 
 from __future__ import annotations
 

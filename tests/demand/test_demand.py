@@ -1,4 +1,4 @@
-"""Pods are counted as YuniKorn counts them. The numbers are those of the scheduler's own tests."""
+"""Tests that dnm counts pods as YuniKorn does, with the numbers of the scheduler's own tests."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_queue_of_yunikorn_overrides_the_label_of_new_pods() -> None:
 
 
 def test_two_namespaces_of_a_queue_are_a_single_demand() -> None:
-    """Defect 19: the predecessor compared each with the whole limit."""
+    """The predecessor compared the demand of each namespace with the queue's whole limit."""
     conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")})
     result = gather(pods(2, SMALL) + pods(3, SMALL, namespace="lab", name="l", app="l"), conf)
     assert result.queues[DEV].pending_pods == 5
@@ -404,7 +404,7 @@ WORKERS = TaskGroup(name="w", min_member=4, min_resource={**size(2, 8), "pods": 
 
 
 def gang(some: list[Pod]) -> tuple[int, int]:
-    """Returns how many pending pods placeholders cover, and how many are still to be created."""
+    """Returns how many pods of a gang have a placeholder, and how many have to be created."""
     app = GangApp(app_id="app", namespace="dev", groups=(WORKERS,), pods=tuple(some))
     result = gang_demand(app, NOW)
     return len(result.taken_over), sum(count for _, count in result.missing_pods)

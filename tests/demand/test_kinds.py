@@ -1,5 +1,5 @@
-"""Equal pods are one kind, with numbers of pending, bound and new ones. Permanent nodes with equal
-free capacity are one kind too."""
+"""Tests of kinds, groups of equal pods with the numbers of pending, bound and new ones. Permanent
+nodes with equal free capacity are also one kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_equal_requests_are_a_single_kind_in_any_order() -> None:
 
 
 def test_gang_pods_are_a_separate_kind_with_their_size() -> None:
-    """Two of three have a node. A single pod with the same request is another kind."""
+    """Two of the gang's three pods have a node. A pod without gang is of another kind."""
     gang: dict[str, Any] = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
     pod_kinds = kinds_of(
         a_pod("g1", SMALL, "k1", **gang), a_pod("g2", SMALL, "k1", NEW, **gang),

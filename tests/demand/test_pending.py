@@ -1,4 +1,4 @@
-"""Pods that wait for another reason do not count while exactly the same pods exist."""
+"""Tests of stalled pods: they stay pending despite quota and capacity, so they are no demand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A tenant's annotation of a gang: dnm multiplies and bounds it, and names a gang beyond its
-bound."""
+"""Tests of the annotation in which a tenant declares a gang: dnm counts all members up to a bound,
+and reports a gang beyond it."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_hundred_thousand_gang_members_are_a_single_number() -> None:
 
 
 def test_huge_gang_requests_a_bounded_number_of_nodes() -> None:
-    """Each member needs its own node. It holds without a budget too, as in `dnm check`."""
+    """Each member needs a node, but even without a cap, as in `dnm check`, dnm stops at a bound."""
     some = first_pod(group(MOST_MEMBERS, "w", **ONE_A_NODE))
     assert sum(sizing_of(some).wanted().values()) == MOST_NEW_NODES
     assert sum(sizing_of(some, left=budget(total=2)).granted().values()) == 2
 
 
 def test_huge_quota_shortage_requests_a_bounded_number_of_nodes() -> None:
-    """A single node has the capacity for all of them, so only the limit requests nodes."""
+    """One node has the capacity for all pods, so that nodes are needed only for more quota."""
     some = first_pod(group(MOST_MEMBERS, "w", **size(100, 1)))
     free = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
     sizing = sizing_of(some, node_supply([free]), tree(dev=size(1, 1)))

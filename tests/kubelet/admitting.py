@@ -1,7 +1,6 @@
-"""Pods at a kubelet with single-numa-node on an empty machine, and dnm's answer.
+"""Random pods at a kubelet with the policy single-numa-node, and whether dnm expects admission.
 
-A question has the machine, the policies and the pod, in the form of tests/real/kubelet_judge/admit.
-"""
+A question is a machine, its policies and a pod, as tests/real/kubelet_judge/admit reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def container(is_guaranteed: bool = True, **amounts: int | str) -> Question:
 def question(
     name: str, *containers: Question, before: tuple[Question, ...] = (), **other: Any
 ) -> Question:
-    """`before`: the init containers; `other`: differences from the machine and the policies."""
+    """Returns a question. `before` are init containers, `other` changes of machine or policies."""
     pod = {"containers": list(containers), "initContainers": list(before)}
     return {"id": name, "Guaranteed": True, **MACHINE, **POLICIES, **other, "Pod": pod}
 
@@ -73,7 +72,7 @@ def worked_examples() -> list[Question]:
 
 
 def by_chance(draw: random.Random, number: int) -> Question:
-    """Draws a question. It omits a case that dnm does not model: with scope container, later
+    """Draws a random question. It omits what dnm does not model: with scope container, later
     containers must be on the NUMA node of the first one's CPUs."""
     cpus: list[int | str] = [1, 8, 48, 90, 96, 100, "500m", "48500m"]
     containers = [
@@ -98,7 +97,7 @@ def by_chance(draw: random.Random, number: int) -> Question:
 
 
 def why_dnm_refuses(asked: Question) -> str:
-    """Returns "" if dnm expects that the pod is admitted. The machine's total is ignored."""
+    """Returns why dnm expects the kubelet to refuse the pod; empty if it expects admission."""
     memory: int = asked["Memory"]
     kubelet = KubeletSettings(
         topology_manager_policy="single-numa-node",

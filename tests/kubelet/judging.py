@@ -1,8 +1,7 @@
-"""Random settings, dnm's verdict on them, and the question to the kubelet about them.
+"""Random kubelet settings, with dnm's verdict on them, for a comparison with a real kubelet's.
 
-Refusals of settings that a kubelet would accept come from separate arithmetic here: `stricter` uses
-no code of dnm.
-"""
+dnm refuses some settings that a kubelet accepts. The function `stricter` computes which, without
+code of dnm."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ UNITS |= {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction(1, 10*
 
 
 class Said:
-    """dnm's verdict on settings: `refuses` if a kubelet would not start by dnm's rules; with
-    sums."""
+    """dnm's verdict on settings: whether a kubelet would start with them, and the sums of
+    memory."""
 
     def __init__(self, settings: Settings) -> None:
         self.why: list[str] = []
@@ -71,7 +70,7 @@ class Said:
 
 
 def as_written(settings: Settings) -> Settings:
-    """Returns the settings as a site writes them: amounts of one key are joined."""
+    """Returns the settings in the form of the ini, where CPU and memory share one key."""
     results = {key: text for key, text in settings.items() if key in KUBELET_KEYS}
     for part in ("kube", "system"):
         amounts = [
@@ -87,7 +86,7 @@ def as_written(settings: Settings) -> Settings:
 
 
 def amount(text: str) -> Fraction:
-    """Returns a Kubernetes quantity by the grammar's rules, exactly."""
+    """Parses a Kubernetes quantity exactly, without code of dnm."""
     for number in range(len(text), 0, -1):
         head, suffix = text[:number], text[number:]
         if head[-1] in "0123456789." and suffix in UNITS:
@@ -97,7 +96,7 @@ def amount(text: str) -> Fraction:
 
 
 def stricter(settings: Settings, machine: Machine) -> str:
-    """Returns why dnm refuses settings that a kubelet may accept: they are an error, or do harm."""
+    """Returns why dnm should refuse settings that a kubelet accepts, or an empty string."""
     entries = [
         (part.partition(":")[0].strip(), part.partition(":")[2].strip().rpartition("=")[2])
         for part in settings.get("reserved_memory", "").split(",")
@@ -148,7 +147,7 @@ def a_machine(draw: random.Random) -> Machine:
 
 
 def spelled(draw: random.Random, number: int) -> str:
-    """Returns one of the spellings of that many bytes, sometimes one that stops the boot."""
+    """Draws a spelling of a number of bytes; rarely one with which a kubelet does not start."""
     ways = [str(number)]
     for unit in ("Ki", "Mi", "Gi", "Ti", "k", "M", "G"):
         share = Fraction(number, UNITS[unit])
@@ -174,7 +173,7 @@ def an_amount(draw: random.Random, most: int = 24) -> int:
 
 
 def some_settings(draw: random.Random, machine: Machine) -> Settings:
-    """Draws settings; about half of them are meant to be right."""
+    """Draws random kubelet settings, of which about half are valid."""
     settings: Settings = {}
     settings["numa_memory"] = ", ".join(
         f"{number}: {node['memory']}" for number, node in enumerate(machine["numa"])
@@ -194,7 +193,7 @@ def some_settings(draw: random.Random, machine: Machine) -> Settings:
 
 
 def an_eviction(draw: random.Random, settings: Settings, machine: Machine) -> int:
-    """Draws the threshold in bytes, which a percentage only approximates."""
+    """Draws the eviction threshold of memory as bytes or percent. Returns it in bytes."""
     key, dice = "eviction_hard_memory_available", draw.random()
     if dice < 0.3:
         return 100 * MI
@@ -219,7 +218,7 @@ def an_eviction(draw: random.Random, settings: Settings, machine: Machine) -> in
 
 
 def some_reserved(draw: random.Random, machine: Machine, total: int) -> str:
-    """Splits the total over some NUMA nodes, and often makes one of the common errors."""
+    """Draws reserved_memory: splits `total` over NUMA nodes, often with a common error."""
     count = len(machine["numa"])
     nodes = sorted(draw.sample(range(count), draw.randrange(1, min(count, 3) + 1)))
     cuts = sorted(draw.randrange(0, total // 2**20 + 1) * 2**20 for _ in nodes[1:])

@@ -1,4 +1,4 @@
-"""Each rule alone: which settings are refused, which are unverified, and the sentence."""
+"""Tests of each rule about kubelet settings: the refused ones, the unverified ones, the message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHT: Settings = {
 
 
 def problems(settings: Settings, memory: int = 0) -> dict[str, bool]:
-    """Returns each sentence, and whether it is an error."""
+    """Returns message -> whether it is an error, for these settings."""
     kubelet = Said(settings).kubelet
     node_type = NodeType(name="g", size={"memory": memory}, kubelet=kubelet)
     return {problem.sentence: problem.is_error for problem in check_node_type(node_type)}

@@ -1,10 +1,9 @@
-"""dnm's verdicts on settings, and on pods at a kubelet with single-numa-node, compared with
-recorded verdicts of the kubelet's own code.
+"""Tests that compare dnm's verdicts (on kubelet settings, and on pods at a kubelet with the policy
+single-numa-node) with recorded verdicts of the kubelet's own code.
 
 `vectors.json` and `admitted.json` have the verdicts of Kubernetes 1.34.4.
-tests/real/test_kubelet.py asks that version and 1.30.14 about many more. A configuration of dnm
-cannot have those with `config`.
-"""
+tests/real/test_kubelet.py asks that version and 1.30.14 about many more. Vectors with `config` are
+settings that dnm's configuration cannot express."""
 
 from __future__ import annotations
 

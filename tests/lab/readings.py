@@ -1,8 +1,7 @@
-"""Pods and documents, read by dnm and by the sandbox, and random ones to compare.
+"""Random pods and queue documents, parsed by dnm and by the sandbox for a comparison.
 
-The two readers share no code. If they differ, yunikorn-core and yunikorn-k8shim decide.
-`seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `==` compares them.
-"""
+The two parsers share no code. If they differ, yunikorn-core and yunikorn-k8shim decide.
+`seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `==` compares them."""
 
 from __future__ import annotations
 
@@ -193,14 +192,14 @@ def pod_by_sandbox(pod: Mapping[str, Any]) -> Seen:
 
 
 def _below_root(path: str) -> str:
-    """Returns the path from root. A name without it is one queue directly below root."""
+    """Returns the full path of a queue. A name without `root` is one queue directly below root."""
     is_full = not path or path.split(".")[0] == "root"
     return path if is_full else f"root.{path.replace('.', '_dot_')}"
 
 
 def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
-    """`requests`: as 1.9 computes it, and as 1.6 to 1.8 did. To a scheduler, a zero and a missing
-    type are the same."""
+    """Returns a pod's values without zero amounts, which equal missing ones to a scheduler.
+    `requests` are by the rules of YuniKorn 1.9 and of 1.6 to 1.8."""
     application, queue, gang, group, placeholder = rest
     return {
         "requests": [{name: a for name, a in amounts.items() if a} for amounts in requests],
@@ -216,7 +215,7 @@ def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
 
 
 def document_by_dnm(text: str) -> Seen:
-    """Omits documents with a queue called root below root. dnm shows its limits, YuniKorn ignores
+    """Returns what dnm parses. It omits limits of a queue named root below root: YuniKorn ignores
     it, and dnm edits no such document."""
     return _document_seen(
         (q.path, q.parent, q.is_leaf, {}, {})

@@ -38,7 +38,7 @@ def kube(sandbox: Sandbox) -> Clients:
 
 
 def code_of(call: Callable[[], Any]) -> tuple[int, str]:
-    """Returns the status code and message of a refusal; (0, "") without one."""
+    """Makes an API call. Returns status code and message of its refusal, or (0, "")."""
     try:
         call()
     except ApiException as error:
@@ -47,7 +47,7 @@ def code_of(call: Callable[[], Any]) -> tuple[int, str]:
 
 
 def raw(sandbox: Sandbox, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    """Returns (status, headers, decoded body) of one request."""
+    """Sends one HTTP request. Returns (status, headers, decoded body)."""
     connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     content = None if body is None else json.dumps(body)
     connection.request(method, path, content, {"Content-Type": "application/json", **headers})

@@ -1,4 +1,4 @@
-"""`dnm sandbox up` and `down`, with real processes."""
+"""Tests of `dnm sandbox up` and `dnm sandbox down`, with real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox's `node-convert`: its contract, its failures, and effects that it must never have."""
+"""Tests of the sandbox's `node-convert`: its contract, its failures, and forbidden effects."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_sandbox_list_reports_state_and_verdict(sandbox: Sandbox, options: tuple
 
 
 def test_sandbox_list_reports_waiting_jobs(sandbox: Sandbox) -> None:
-    """A job needs more nodes than exist, and another waits behind it."""
+    """One job needs more nodes than exist, and another one waits for its turn."""
     prepare_states(sandbox)
     for nodes in (50, 2):
         sandbox.batch.submit(nodes)

@@ -1,4 +1,4 @@
-"""Faults of the sandbox's API, as clients meet them, and the objects afterwards."""
+"""Tests of the faults that the sandbox's API can inject, as clients see them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(sandbox: Sandbox) -> Sandbox:
 
 
 def send(sandbox: Sandbox, method: str = "PATCH", path: str = PATH) -> tuple[int, Any, bytes]:
-    """Returns (status, Retry-After, body); status 0 if the answer is missing or broken off."""
+    """Sends a request. Returns (status, Retry-After, body); status 0 without a whole answer."""
     connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     body = PATCH if method == "PATCH" else None
     try:

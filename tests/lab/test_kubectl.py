@@ -1,4 +1,4 @@
-"""kubectl against the sandbox: an administrator's manual commands."""
+"""Tests that kubectl works with the sandbox, by the commands of an administrator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The writes that a kubelet may do with its node's credentials, as a real API server's plug-in
-NodeRestriction decides."""
+"""Tests of which writes the sandbox's API permits to a kubelet. A real API server decides this by
+its plug-in NodeRestriction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nodes(sandbox: Sandbox) -> Sandbox:
 
 
 def send(sandbox: Sandbox, method: str, path: str, body: Any = None) -> tuple[int, str]:
-    """Sends as the kubelet of a001. Returns the status and the API's own message."""
+    """Sends a request as the kubelet of a001. Returns the status and the API's message."""
     connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     headers = {"Authorization": "Bearer system:node:a001", "Content-Type": kind}

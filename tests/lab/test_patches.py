@@ -1,4 +1,4 @@
-"""Patches and selectors of the sandbox's API: the patch, its target, and the result."""
+"""Tests of patches and selectors in the sandbox's API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ResourceQuotas of the sandbox: its API server refuses pods beyond them, and its controllers
-report which pods are missing, as kube-controller-manager does."""
+"""Tests of ResourceQuotas in the sandbox: its API server refuses pods beyond them, and its
+controllers report missing pods as kube-controller-manager does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ taints = {LENT}={{namespace}}:NoSchedule
 
 @pytest.fixture
 def course(sandbox: Sandbox) -> Sandbox:
-    """Returns a site with the quotas of `dnm sandbox up`, for 20 pods, and 75 that are wanted."""
+    """Builds the site of `dnm sandbox up`: a quota for 20 pods, and a workshop of 75 pods."""
     build_site(sandbox, 12, "resource_quota")
     add_workshop(sandbox, queue_system="resource_quota")
     sandbox.tick(1)
@@ -68,7 +68,7 @@ def test_status_has_the_limits_and_the_exact_use(course: Sandbox) -> None:
 
 
 def test_replicaset_reports_refused_pods(course: Sandbox) -> None:
-    """The condition keeps the text of the first refusal, and stands on the Deployment too."""
+    """ReplicaSet and Deployment both have the condition, with the text of the first refusal."""
     replicaset = workload(course, "replicasets")
     assert (replicaset["spec"]["replicas"], replicaset["status"]["replicas"]) == (75, 20)
     (condition,) = replicaset["status"]["conditions"]
@@ -121,7 +121,7 @@ def test_job_reports_its_active_pods_and_ends_with_them(sandbox: Sandbox) -> Non
 
 
 def test_workshop_gets_nodes_and_its_quota_is_restored(course: Sandbox, tmp_path: Path) -> None:
-    """The whole story of `dnm sandbox up --queue-system resource_quota --workshop`."""
+    """Plays what `dnm sandbox up --queue-system resource_quota --workshop` shows."""
     site = Site(course, tmp_path / "site", sections=NODE_TYPE, queue_system="resource_quota",
                 max_converted_nodes=8, wake_workloads="true")  # fmt: skip
     before = quota(course)["spec"], quota(course)["metadata"].get("annotations")

@@ -1,4 +1,4 @@
-"""Reservations that begin later in the sandbox's Slurm, made by `--reserve` and manually."""
+"""Tests of reservations with a later begin in the sandbox's Slurm, by `--reserve` or manually."""
 
 from __future__ import annotations
 

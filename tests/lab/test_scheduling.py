@@ -1,4 +1,4 @@
-"""The effects of the sandbox's schedulers and controllers on pods, nodes and queues."""
+"""Tests of what the sandbox's schedulers and controllers do to pods, nodes and queues."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""dnm and the sandbox read the same pods and documents separately, and agree. YuniKorn's own
-answers judge the sandbox's reading of amounts."""
+"""Tests that dnm and the sandbox parse the same pods and queue documents to equal values. Recorded
+answers of YuniKorn are compared with the amounts that the sandbox parses."""
 
 from __future__ import annotations
 

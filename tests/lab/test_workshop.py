@@ -1,4 +1,4 @@
-"""The demo as a newcomer runs it, but faster."""
+"""Tests of `dnm demo` as a newcomer runs it, but faster."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def start(directory: Path) -> subprocess.Popen[str]:
 
 
 def read_until_workshop(process: subprocess.Popen[str]) -> IO[str]:
-    """Returns the output after that line."""
+    """Reads the demo's output until its workshop begins. Returns the stream of the rest."""
     assert process.stdout is not None
     assert any("A workshop begins" in line for line in process.stdout)
     return process.stdout
 
 
 def servers(directory: Path) -> list[str]:
-    """Returns the command lines of processes that work in the directory."""
+    """Returns the command lines of running processes that name the directory."""
     lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""Secrets in the output of a program are hidden, wherever they are, however they are split."""
+"""Tests that secrets in a program's output are hidden, wherever they are and however split."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def printed(values: list[str], content: bytes, seed: int = 0) -> list[str]:
 
 @st.composite
 def output(draw: st.DrawFn, of: st.SearchStrategy[str]) -> tuple[list[str], bytes]:
-    """Draws values, and output that contains them: folded, side by side, one within the other."""
+    """Draws secrets, and output that contains them: folded, side by side, one within the other."""
     values = draw(st.lists(of, min_size=1, max_size=3))
     content = b""
     for _ in range(draw(st.integers(1, 6))):
@@ -77,7 +77,7 @@ def test_secret_split_over_several_lines_is_redacted(
 @given(st.binary(max_size=300), st.integers(0, 9))
 @example(b"a001\n\nhello \xff\xc3\n" + b"y" * 200 + b"\nend", 1)
 def test_text_without_secrets_loses_only_the_ends_of_long_lines(content: bytes, seed: int) -> None:
-    """The limit counts bytes as read, so the test compares only lines within the limit."""
+    """Lines beyond the limit lose their end. So the test compares only lines within it."""
     lines = printed(["no such value: 0123456789"], content, seed)
     if max(map(len, content.split(b"\n"))) <= LONGEST:
         assert len(lines) == len([line for line in content.splitlines() if line.rstrip(b" \t\v\f")])
@@ -123,7 +123,7 @@ def test_held_back_text_is_bounded() -> None:
 
 
 def test_empty_lines_are_redacted_in_linear_time() -> None:
-    """A program in an endless loop prints them, while a run holds its lock."""
+    """A program in an endless loop may print empty lines, which must not delay a run."""
     lines = SafeLines(Secrets(f"secret-{number:04}-of-some-length" for number in range(150)), 4096)
     began = time.process_time()
     for begun in (b"", b"secret-"):

@@ -1,4 +1,4 @@
-"""Foreign text is shown without characters that a terminal cannot show."""
+"""Tests that dnm prints foreign text without control characters."""
 
 from __future__ import annotations
 

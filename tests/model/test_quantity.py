@@ -1,4 +1,4 @@
-"""Kubernetes' grammar compared with the real parser, and spans of time."""
+"""Tests of quantities, compared with recorded results of Kubernetes' parser, and of time spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm's words for a node's state, in the spellings of five years, and their meaning."""
+"""Tests of how dnm reads the state of a Slurm node, in the spellings of five years of releases."""
 
 from __future__ import annotations
 
