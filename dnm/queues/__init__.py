@@ -11,7 +11,7 @@ from dnm.queues.system import PodReading, QueueSystem
 
 
 def system_of(config: Config) -> QueueSystem:
-    """Imports the site's queue system. `none` wraps it if some namespaces have no queue system."""
+    """Returns the site's queue system. `none` wraps it if some namespaces have no queue system."""
     name = config.quota_system
     quota_system = cast(QueueSystem, _import(name, "system").SYSTEM) if name else None
     if quota_system and "none" not in config.queue_systems:

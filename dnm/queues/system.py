@@ -1,7 +1,7 @@
-"""The interface of a queue system. Each one is a package below this one, with a module `system`.
+"""The interface of a queue system. Each queue system is a package below this one.
 
 A `QueueSystem` reads facts before any decision and writes limits after it. It makes a value of type
-`Queues` from these facts. The planner asks only this value and imports no queue system."""
+`Queues` from these facts. The planner uses only this value and imports no queue system."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class KubeObjects(Protocol):
     def patch_object(
         self, kind: str, namespace: str, name: str, patch: Mapping[str, object]
     ) -> None:
-        """Sends a merge patch. Raises KubeConflict if the object has another version."""
+        """Sends a merge patch of an object. Raises KubeConflict if its version has changed."""
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
-        """Returns the workloads of a namespace that lack pods; the longest waiting is first."""
+        """Returns a namespace's workloads that have too few pods, the longest waiting first."""
 
 
 class KueueObjects(Protocol):
@@ -60,11 +60,11 @@ class KueueObjects(Protocol):
         fields. Raises KubeConflict if the object has another resourceVersion than the manifest."""
 
     def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Adds annotations, even if another client has changed the object since it was read."""
+        """Adds annotations to an object, even if another client has changed it meanwhile."""
 
 
 class ConfigMaps(Protocol):
-    """The part of the Kubernetes client that a queue system needs."""
+    """The methods of the Kubernetes client that queue systems use."""
 
     @property
     def typed_objects(self) -> KubeObjects: ...
@@ -92,15 +92,15 @@ class PodReading(Protocol):
         annotations: Mapping[str, str],
         is_managed: bool,
     ) -> PodIdentity:
-        """Returns application, queue and gang of a pod. `key`: its namespace and uid. `is_managed`:
-        the queue system schedules it."""
+        """Returns application, queue and gang of a pod, from its labels and annotations. `key`: its
+        namespace and uid. `is_managed`: the queue system's scheduler schedules the pod."""
 
     def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Returns the labels and annotations that put a pod into this application and queue."""
+        """Returns the labels and annotations that put a new pod into this application and queue."""
 
 
 class Queues(Protocol):
-    """The queues of a run, as an immutable value."""
+    """The queues of a run with their limits and ledgers, as an immutable value."""
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
@@ -108,32 +108,32 @@ class Queues(Protocol):
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        """Returns the instance that lends each node in a ledger. None: no ledger is readable."""
+        """Returns node -> instance that lends it, from the ledgers. None: none is readable."""
 
     @property
     def is_missing(self) -> bool:
-        """Returns whether the cluster defines no queues for this queue system."""
+        """Returns whether the cluster has none of the objects that define this system's queues."""
 
     def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
         """Returns whether a limit still contains this lent node of this instance. Returns True if
-        that is unknown for `queue`, which the node has served."""
+        that cannot be read for `queue`, which the node has served."""
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
-        """Returns limit, baseline and lent amounts of each queue; none if the ledger is broken."""
+        """Returns limit, baseline and lent amounts of each queue; none without a valid ledger."""
 
     def project(self, wants: QueueWants) -> Projection:
-        """Returns the limits for `wants` before all checks: a cheap draft that `plan` completes."""
+        """Returns a cheap, unchecked draft of limits for the nodes in `wants`, for `plan`."""
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
-        """Returns the checked edit for the nodes that serve now. It may reuse `projected`."""
+        """Returns the checked edit of limits for the nodes in `wants`. May reuse `projected`."""
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
-        """Returns why no limit could be written even if all nodes were returned, or None."""
+        """Returns why limits could not be written even if no node were lent, else None."""
 
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
-        """Returns why the limits could not contain more nodes of these sizes, or None."""
+        """Returns why the queue's limits could not contain more nodes of these sizes, or None."""
 
     def show_difference(self, edit: QueueEdit) -> str:
         """Returns the changes of an edit as a unified diff."""
@@ -146,19 +146,19 @@ class QueueSystem(Protocol):
         """Returns the reader that finds the queue of each pod."""
 
     def collect(self, config: Config, kube: ConfigMaps) -> QueueFacts:
-        """Reads the queue system's facts for a snapshot. A failed read is one of the facts."""
+        """Reads the facts about queues for a snapshot. A failed read is one of these facts."""
 
     def read_queues(self, config: Config, facts: QueueFacts) -> Queues:
         """Returns the queues that these facts describe. Raises QueueError for invalid facts."""
 
     def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
-        """Returns whether the ledger shows that this instance has lent nodes."""
+        """Returns whether the ledger beside the limits has lent nodes of this instance."""
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
     ) -> None:
-        """Writes `text` beside the limits. This gives them a new version, so that the API server
-        refuses a write that an earlier run prepared. Raises KubeError."""
+        """Writes `text` beside the limits, which gives them a new version. So the API server
+        refuses a late write of an earlier run, which used the old version. Raises KubeError."""
 
     def write(
         self,
@@ -168,6 +168,6 @@ class QueueSystem(Protocol):
         planned: QueueEdit | None,
         before_write: Callable[[], None],
     ) -> QueueOutcome:
-        """Writes the limits for `wants`, and the ledger with them, if their version is unchanged.
-        Uses `planned` if nothing has changed since the plan. Raises QueueError or KubeError if no
-        limit could be written; failures of single queues are in the outcome."""
+        """Writes limits and ledger for the nodes in `wants`, if another client has not changed
+        them. Uses `planned` if nothing has changed since the plan. Raises QueueError or KubeError
+        if no limit could be written; failures of single queues are in the outcome."""

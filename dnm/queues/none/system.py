@@ -16,8 +16,8 @@ from dnm.queues.system import ConfigMaps, PodReading, Queues, QueueSystem
 
 
 class NamespaceQueues(Value):
-    """The queues of a run. `own` has one queue for each namespace without a queue system.
-    `quota_queues` are those of the queue system of the other namespaces, if there is one."""
+    """The queues of a run if a namespace has no queue system. `own` has a queue for each such
+    namespace. `quota_queues` are the queues of all other namespaces, or None."""
 
     own: Mapping[str, QueueLimits]
     limits: Mapping[str, QueueLimits]
@@ -78,8 +78,8 @@ class NamespaceQueues(Value):
 
 
 class PodsByNamespace:
-    """The reader of pods in namespaces without a queue system: the namespace is the queue, and
-    labels of a queue system have no effect. `quota_pods` reads the pods of all other namespaces."""
+    """Finds the queue of a pod: in a namespace without a queue system it is the namespace, and
+    labels have no effect. `quota_pods` finds it for the pods of all other namespaces."""
 
     def __init__(self, namespaces: frozenset[str], quota_pods: PodReading | None = None) -> None:
         self.namespaces, self._quota_pods = namespaces, quota_pods
@@ -152,13 +152,13 @@ class NamespacesAsQueues:
 
 
 def _unchanged(wants: QueueWants) -> QueueEdit:
-    """Returns an edit that writes nothing. The registry keeps its ledger, which belongs to the
-    queue system that the site used before."""
+    """Returns an edit that writes nothing. It keeps the ledger in the registry, which belongs to
+    the queue system that the site used before."""
     return QueueEdit(text="", ledger="", noted=wants.remembered)
 
 
 def _without_queues(wants: QueueWants, own: Mapping[str, object] | frozenset[str]) -> QueueWants:
-    """Returns a copy of `wants` that lacks the queues in `own`."""
+    """Returns a copy of `wants`, the nodes that queues are to have, without the queues in `own`."""
     return replace(
         wants,
         nodes={queue: nodes for queue, nodes in wants.nodes.items() if queue not in own},

@@ -1,5 +1,5 @@
-"""Functions that compute new limits of ResourceQuotas. A limit is its baseline plus the resources
-of the nodes that serve the namespace, and at least what its pods use."""
+"""Functions that compute new limits of ResourceQuotas. A limit is its baseline (without lent nodes)
+plus the resources of the nodes that serve the namespace, and at least what its pods use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dnm.queues.resource_quota.objects import QuotaFacts
 
 
 class PlannedQuota(Value):
-    """A quota with its next limits and ledger. `held`: why limits in use stay above the target."""
+    """A ResourceQuota with its next limits and ledger. `held`: why limits in use do not shrink."""
 
     quota: ResourceQuota
     hard: Mapping[str, str]
@@ -50,13 +50,13 @@ class PlannedQuota(Value):
 
     @property
     def annotation(self) -> str:
-        """Returns the ledger as the text of its annotation; empty if no ledger is needed."""
+        """Returns the ledger as the text of an annotation; empty if no node is lent."""
         is_empty = self.ledger.is_empty
         return "" if is_empty else msgspec.json.encode(self.ledger, order="sorted").decode()
 
     @property
     def annotations(self) -> dict[str, str | None]:
-        """Returns the annotations to write; the value None removes an annotation."""
+        """Returns the annotations to change; the value None removes one from the ResourceQuota."""
         old, text = self.quota.annotations, self.annotation
         changed = {LEDGER: text or None} if text != old.get(LEDGER, "") else {}
         return {**changed, **({ANSWER: None} if ANSWER in old else {})}
@@ -67,14 +67,14 @@ class PlannedQuota(Value):
 
 
 def current_quota(quota: ResourceQuota) -> PlannedQuota:
-    """Returns a plan that leaves the quota as it is, with the ledger of its annotation."""
+    """Returns the quota with its present limits and the ledger in its annotation, unchanged."""
     return PlannedQuota(quota=quota, hard=quota.hard, ledger=ledger_of(quota) or QuotaLedger())
 
 
 def plan_quota(
     quota: ResourceQuota, recorded: QuotaLedger | None, wants: QueueWants
 ) -> PlannedQuota:
-    """Returns the next limits and ledger of a quota for the serving nodes in `wants`. Raises
+    """Returns the next limits and ledger of a quota, for the serving nodes in `wants`. Raises
     QueueError if only an administrator knows whether its current limits contain the lent nodes."""
     raised = {resource_of(key) for key in quota.hard}
     own = {
@@ -114,7 +114,7 @@ def plan_quota(
 
 
 def _used(quota: ResourceQuota, key: str, wants: QueueWants) -> int:
-    """Returns the use of a resource: the larger of the quota's status and dnm's own count."""
+    """Returns the pods' use of a resource: the larger of the quota's status and dnm's own count."""
     floors = {} if is_of_limits(key) else wants.floors.get(quota.namespace, {})
     return max(amount_of(key, quota.used.get(key, "0")), floors.get(resource_of(key), 0))
 
@@ -129,8 +129,8 @@ class _Record(Value):
 
 
 def decode_record(text: str | None) -> Ledgers | None:
-    """Returns the ledgers from dnm's registry. Returns None if no run with this queue system has
-    recorded a ledger."""
+    """Returns the quotas' ledgers from the text that the registry has of them. Returns None if no
+    run with this queue system has written that text."""
     try:
         return msgspec.json.decode(text or "", type=_Record).resource_quotas
     except msgspec.MsgspecError:
@@ -155,7 +155,7 @@ def limits_of(namespaces: Iterable[str], items: Sequence[PlannedQuota]) -> dict[
 def numbers_of(
     namespaces: Iterable[str], items: Sequence[PlannedQuota], instance: str
 ) -> dict[str, QueueNumbers]:
-    """Returns limit and baseline of each namespace, and what nodes of `instance` add to them."""
+    """Returns limit and baseline of each namespace, and how much nodes of `instance` add to it."""
     numbers = {}
     for name in namespaces:
         own = [item for item in items if item.quota.namespace == name]
@@ -172,7 +172,7 @@ def numbers_of(
 
 
 def show(items: Iterable[PlannedQuota]) -> str:
-    """Returns the limits and ledgers as lines of text, for a comparison by diff."""
+    """Returns limits and ledgers of quotas as lines of text, so that diff can compare them."""
     lines = []
     for item in items:
         lines += [f"{item.quota.place} {key}: {text}\n" for key, text in sorted(item.hard.items())]
@@ -181,8 +181,8 @@ def show(items: Iterable[PlannedQuota]) -> str:
 
 
 def noted_without(edit: QueueEdit, before: str | None, unwritten: Iterable[str]) -> str:
-    """Returns the ledgers of an edit for the registry. The quotas in `unwritten`, by namespace and
-    name, keep the ledgers in `before`."""
+    """Returns the ledgers of an edit as the registry stores them. Quotas that could not be written
+    (`unwritten`: namespace and name) keep their ledgers in `before`."""
     noted, old = dict(decode_record(edit.noted) or {}), decode_record(before) or {}
     for place in unwritten:
         noted.pop(place, None)
@@ -192,14 +192,14 @@ def noted_without(edit: QueueEdit, before: str | None, unwritten: Iterable[str])
 
 
 class QuotaEdit(QueueEdit):
-    """An edit of ResourceQuotas. `planned` has every quota, also those that cannot be changed."""
+    """An edit of ResourceQuotas. `planned` has all quotas, also those that cannot be changed."""
 
     planned: tuple[PlannedQuota, ...] = ()
 
 
 def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -> QuotaEdit:
-    """Returns the change of all quotas. If it is unclear whether the limits of a quota contain the
-    lent nodes, that quota stays unchanged, and only its namespace is blocked."""
+    """Returns the edit of all quotas. If it is unclear whether the limits of a quota contain the
+    lent nodes, that quota stays unchanged, and its namespace alone gets no further node."""
     records = decode_record(wants.remembered)
     noted: dict[str, QuotaLedger | None] = dict(records or {})
     planned, blocked = [], {}

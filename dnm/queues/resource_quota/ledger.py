@@ -27,8 +27,8 @@ VERSION = 1
 
 
 class QuotaLedger(Value, omit_defaults=True):
-    """A ledger. `place` is namespace and name of the quota. `instances`: instance -> node ->
-    amounts. `limits`: key of `spec.hard` -> its texts without lent nodes and as written."""
+    """The ledger of a ResourceQuota. `place` is its namespace and name. `instances`: instance ->
+    node -> amounts. `limits`: key of `spec.hard` -> (text without lent nodes, text as written)."""
 
     version: int = VERSION
     place: str = ""
@@ -42,8 +42,8 @@ class QuotaLedger(Value, omit_defaults=True):
 
 
 class QuotaContent(NamedTuple):
-    """The limits without lent nodes, and the ledger that they were computed from. `note` explains
-    them if the ledger in the quota does not. `is_reset`: a manifest has removed the lent nodes."""
+    """The limits of a quota without lent nodes, and the ledger from which they follow. `note`: why
+    it is not the quota's own ledger. `is_reset`: an applied manifest has removed the lent nodes."""
 
     ledger: QuotaLedger
     baselines: Mapping[str, str]
@@ -52,7 +52,7 @@ class QuotaContent(NamedTuple):
 
 
 def lent_of(instances: Iterable[Mapping[str, Resources]]) -> dict[str, int]:
-    """Returns the sum of the resources of all nodes of these instances."""
+    """Returns the sum of the resources of all nodes that these instances lend."""
     total: dict[str, int] = {}
     for size in (size for nodes in instances for size in nodes.values()):
         add_to(total, size)
@@ -60,8 +60,8 @@ def lent_of(instances: Iterable[Mapping[str, Resources]]) -> dict[str, int]:
 
 
 def share_of(key: str, lent: Resources, baselines: Mapping[str, str]) -> int:
-    """Returns what lent nodes add to a limit. A limit on pods' limits grows in proportion to the
-    limit on their requests. A quota that allows no pods keeps that limit of 0."""
+    """Returns what lent nodes add to the limit `key`. A limit on `limits` of pods grows in
+    proportion to that on their `requests`. A quota that allows 0 pods keeps this limit."""
     amount, base = lent.get(resource_of(key), 0), amount_of(key, baselines[key])
     if resource_of(key) == "pods" and base == 0:
         return 0
@@ -83,7 +83,7 @@ def decode_ledger(text: str) -> QuotaLedger | None:
 
 
 def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
-    """Returns the ledger in the quota's annotation; None if invalid or of another quota."""
+    """Returns the ledger in the quota's annotation; None if it is invalid or of another quota."""
     text = quota.annotations.get(LEDGER)
     ledger = decode_ledger(text) if text else QuotaLedger(place=quota.place)
     return ledger if ledger and ledger.place == quota.place else None
@@ -92,9 +92,9 @@ def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
 def find_content(
     quota: ResourceQuota, recorded: QuotaLedger | None, instance: str, own: Mapping[str, Resources]
 ) -> QuotaContent:
-    """Returns the limits without lent nodes. `recorded` is the ledger in the registry (None: no run
-    has recorded one). `own`: the nodes of this instance that serve the namespace. Raises QueueError
-    if only an administrator knows whether the limits contain lent nodes."""
+    """Returns a quota's limits without lent nodes. `recorded`: its ledger in the registry (None: no
+    run has recorded one). `own`: the nodes of this instance that serve the namespace. Raises
+    QueueError if only an administrator knows whether the limits contain lent nodes."""
     stored, hard = ledger_of(quota), quota.hard
     previous = stored if stored and stored.limits else recorded or QuotaLedger()
     if answer := quota.annotations.get(ANSWER):
@@ -146,9 +146,9 @@ def _unchanged(ledger: QuotaLedger, hard: Mapping[str, str], note: str = "") -> 
 def _as_total(
     quota: ResourceQuota, ledger: QuotaLedger, note: str, is_for_all: bool = False
 ) -> QuotaContent:
-    """Returns the baselines on the assumption that limits contain the lent nodes: all limits of
-    the ledger if `is_for_all` (of the quota, if the ledger is empty), otherwise those that another
-    client has changed."""
+    """Returns the baselines on the assumption that limits contain the lent nodes. It applies to
+    limits that another client has changed or, with `is_for_all`, to all limits of the ledger (of
+    the quota, if the ledger has none)."""
     previous = _unchanged(ledger, quota.hard, note)
     lent, baselines = lent_of(ledger.instances.values()), dict(previous.baselines)
     limits = ledger.limits or {key: (text, text) for key, text in quota.hard.items()}

@@ -1,4 +1,4 @@
-"""A reader of ResourceQuotas, and of workloads that lack pods because quotas refuse them."""
+"""A reader of ResourceQuotas, and of workloads that lack pods because these quotas refuse them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dnm.queues.system import KubeObjects
 
 
 class QuotaFacts(QueueFacts):
-    """The quotas that apply to ordinary pods. `ignored`: quotas that apply only to other pods.
-    `waiting`: workloads to annotate, since the quotas now admit pods that they refused before."""
+    """The quotas that apply to ordinary pods. `ignored`: quotas for special pods only. `waiting`:
+    workloads with refused pods that the quotas would admit now; dnm annotates them."""
 
     quotas: tuple[ResourceQuota, ...] = ()
     ignored: tuple[ResourceQuota, ...] = ()
@@ -25,7 +25,7 @@ class QuotaFacts(QueueFacts):
 
 def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> QuotaFacts:
     """Returns the quotas and refused pods of all namespaces with this queue system. Namespaces that
-    could not be read, or have an invalid quantity, are in `unread_queues`."""
+    could not be read, or have an invalid quantity in a quota, are in `unread_queues`."""
     facts, unread = QuotaFacts(), {}
     for name in sorted(config.namespaces_with("resource_quota")):
         try:

@@ -1,4 +1,4 @@
-"""The queue system `resource_quota`: each ResourceQuota has its ledger in an annotation."""
+"""The queue system `resource_quota`. Each ResourceQuota has dnm's ledger in an annotation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EXCLUSION = "dynamic-node-manager/fence"
 
 
 class QuotaQueues(Value):
-    """The queues of a run: one for each namespace with this queue system."""
+    """The queues of a run: each namespace with ResourceQuotas as queue system is one."""
 
     facts: QuotaFacts
     namespaces: frozenset[str]
@@ -142,7 +142,7 @@ class ResourceQuotas:
         planned: QueueEdit | None,
         before_write: Callable[[], None],
     ) -> QueueOutcome:
-        """Writes the quotas one after the other. The limits are absolute numbers, so that the next
+        """Writes the quotas one after the other. New limits are absolute numbers, so that the next
         run can continue if this run is killed between two writes. A quota that cannot be written
         delays the others for a bounded time."""
         done: dict[str, PlannedQuota] = {}
@@ -201,8 +201,8 @@ _LATER = "cannot write all ResourceQuotas: others take too long. The next run tr
 def _patch(
     kube: ConfigMaps, quota: ResourceQuota, notes: Mapping[str, str | None], hard: Mapping[str, str]
 ) -> None:
-    """Writes annotations and limits in one request. The API server refuses it if another client has
-    changed the quota since it was read."""
+    """Writes annotations and limits of a quota in one request. The API server refuses it if another
+    client has changed the quota since dnm read it."""
     metadata = {"resourceVersion": quota.version, "annotations": notes}
     patch = {"metadata": metadata, **({"spec": {"hard": hard}} if hard else {})}
     kube.typed_objects.patch_object("ResourceQuota", quota.namespace, quota.name, patch)
@@ -211,9 +211,9 @@ def _patch(
 def _annotate_workloads(
     config: Config, kube: ConfigMaps, before_write: Callable[[], None]
 ) -> tuple[str, ...]:
-    """Waits until the new limits are in effect, then annotates the workloads that wait for quota,
-    so that their controllers create pods at once. Does so only with `annotate_workloads`. Returns
-    notes."""
+    """Waits until the new limits are in effect. Then annotates the workloads that wait for quota,
+    so that their controllers create pods at once. Does nothing unless `annotate_workloads` is set.
+    Returns notes for the log."""
     if not config.annotate_workloads:
         return ()
     for _ in range(_READY_TRIES):

@@ -41,8 +41,8 @@ def _delay_of(tree: DocumentTree, path: str) -> str:
 
 
 def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple[str, ...]:
-    """Returns warnings about queues with gang applications. `largest` maps a queue to the request
-    of its largest gang."""
+    """Returns warnings about queues in which gang applications run. `largest` maps a queue to the
+    resources that its largest gang requests."""
     warnings = []
     for path, ask in sorted(largest.items()):
         if not any(ask.values()) or path not in tree.queues:
@@ -78,8 +78,8 @@ def warn_of_spreading(tree: DocumentTree) -> str:
 
 
 def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Returns warnings about queues with limits of users, groups or applications. Only the
-    scheduler counts these, so dnm can't see that a pod waits for one."""
+    """Returns warnings about queues that also limit users, groups or applications. Only the
+    scheduler counts these limits, so dnm can't see that a pod waits for one."""
     partition = tree.partition
     if partition is None:
         return ()
@@ -99,7 +99,7 @@ def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple
 
 
 def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Returns the advice about a document, in the order of lines."""
+    """Returns advice about the limits in a document: all zero, or an unknown resource name."""
     violations: list[RuleViolation] = []
 
     def advice(rule: str, queue: str, line: int, message: str) -> None:

@@ -2,7 +2,7 @@
 
 A ledger contains the checksum of its document. If neither the ledger in the ConfigMap nor the one
 in the registry has the current checksum, another client has changed the document. If dnm cannot
-decide what the limits contain, it asks the administrator, so that it never adds an amount twice."""
+decide whether its limits contain lent nodes, it asks, so that it never adds an amount twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LOST = (
 
 
 class Named(Enum):
-    """The ledger that has the checksum of the current document."""
+    """The answer to the question which ledger has the checksum of the current queue document."""
 
     NO_RECORD = "not compared: this instance lends, no run recorded a ledger or wrote its section"
     CONFIG_MAP = "the ledger in the ConfigMap"
@@ -59,8 +59,8 @@ class Named(Enum):
 
 
 class Authorship:
-    """The facts about a document and its ledgers. `current` is the ConfigMap's ledger, `recorded`
-    the registry's. `own` and `recorded_own` are this instance's sections of them."""
+    """The facts about a queue document and its ledgers: `current` in the ConfigMap, `recorded` in
+    the registry. `own` and `recorded_own` are this instance's sections of them."""
 
     def __init__(self, document: QueueDocument, wants: QueueWants) -> None:
         current, record, instance = document.ledger, wants.remembered, wants.instance_id
@@ -96,9 +96,9 @@ class Authorship:
 
     @property
     def belongs_to_other_instance(self) -> bool:
-        """Returns whether a changed document concerns only other instances. They have lent nodes;
-        this instance has never lent one, and knows their ledger. It may know the document instead
-        if the ConfigMap has a ledger: without one, two instances could each wait for the other."""
+        """Returns whether a changed document concerns only other instances: they have lent nodes,
+        this one never has, and it has recorded their ledger. If the ConfigMap has a ledger, a
+        recorded document is enough; without a ledger, two instances could wait for each other."""
         if self.lends or self.own or self.recorded_own or self.current.text == self.text:
             return False
         is_seen = self.recorded == self.current or self.recorded == Ledger()
@@ -107,7 +107,7 @@ class Authorship:
 
     @cached_property
     def limits(self) -> dict[str, list[LimitPlace]]:
-        """Returns the limits that lent nodes change, as lists by their present value: `with` these
+        """Returns lists of the limits that lent nodes change: the present value is `with` these
         nodes, `without` them, or `neither`. If `named` is CHANGED, `with` is dnm's last value."""
         ledger, later, other = self.recorded, self.current, "neither"
         sections = self.sections if self.named is Named.CONFIG_MAP else ledger.sections
@@ -128,7 +128,7 @@ class Authorship:
         return limits
 
     def with_section(self) -> Ledger:
-        """Returns the ConfigMap's ledger with this instance's section of the recorded ledger."""
+        """Returns the ConfigMap's ledger with this instance's section from the registry."""
         entries = {**self.recorded.entries, **self.current.entries}
         for place in self.limits["with"]:
             text = self.document.tree.places[place].text
@@ -138,8 +138,8 @@ class Authorship:
 
     @cached_property
     def older_total(self) -> tuple[LimitPlace, str] | None:
-        """Returns the first limit that equals a total which dnm once wrote for lent nodes, and its
-        text. If the ConfigMap's ledger is current, the baseline and its text count instead."""
+        """Returns the first limit with an amount that dnm once wrote with lent nodes in it, and its
+        text. If the ConfigMap's ledger has the document's checksum, compares baselines instead."""
         ledger, recorded, is_named = self.current, self.recorded, self.named is Named.CONFIG_MAP
         totals = {} if self.named is Named.REGISTRY else all_totals(recorded)
         totals |= {} if is_named else all_totals(ledger)
@@ -158,7 +158,7 @@ class Authorship:
 
     @property
     def lacks_totals(self) -> bool:
-        """Returns whether the recorded ledger has totals that the ConfigMap's older one lacks."""
+        """Returns whether the ConfigMap's ledger is older: it lacks totals of the registry's."""
         is_same_line = self.current.origin == self.recorded.origin != self.recorded.text
         return is_same_line and bool(all_totals(self.recorded).keys() - all_totals(self.current))
 
@@ -186,7 +186,7 @@ def _is_moved(ledger: Ledger) -> bool:
 
 
 class Choice(Enum):
-    """The result of `TABLE`: the ledger from which an edit starts, or a question to ask."""
+    """The decision of a row of `TABLE`: the ledger that an edit starts from, or a question."""
 
     USE = "the ledger in the ConfigMap, which describes the limits"
     RESTORE = "the recorded ledger, which dnm writes again"
@@ -199,7 +199,7 @@ class Choice(Enum):
 
 
 class _Row(NamedTuple):
-    """A row of `TABLE` or `CHECKS`. dnm prints the reason `why`; `problem` begins a question."""
+    """A row of `TABLE` or `CHECKS`. `why`: the reason for it. `problem`: how a question begins."""
 
     name: str
     applies: Callable[[Authorship], object]
@@ -290,14 +290,14 @@ CHECKS = (
 
 
 class ChosenLedger(NamedTuple):
-    """The ledger that an edit starts from. `notes` explain a ledger that is not the ConfigMap's."""
+    """The ledger that an edit starts from. `notes` give the reason if it is not the ConfigMap's."""
 
     ledger: Ledger
     notes: tuple[str, ...] = ()
 
 
 def choose_ledger(a: Authorship) -> ChosenLedger:
-    """Returns the ledger that describes the limits. Raises QueueError if dnm has to ask."""
+    """Returns the ledger that describes the limits. Raises QueueError to ask the administrator."""
     row = find_row(a)
     if row.choice is Choice.ASK:
         raise undecided(row.why, row.problem)
@@ -320,7 +320,7 @@ def find_row(a: Authorship) -> _Row:
 
 
 def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
-    """Returns the chosen ledger plus the hashes of earlier totals that only `recorded` has."""
+    """Returns the chosen ledger, with hashes of earlier total amounts that only `recorded` has."""
     totals, kept = all_totals(chosen.ledger), chosen.ledger.totals
     more = [total for total in all_totals(recorded) if total not in totals]
     free = MOST_TOTALS - len(kept)
@@ -331,7 +331,7 @@ def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
 
 
 def _find_managers(source: SourceDocument) -> tuple[set[str], set[str], set[str]]:
-    """Returns the field managers of the ConfigMap, of the document, and of the ledger."""
+    """Returns the field managers (writers) of the ConfigMap, of the document and of the ledger."""
     owners = source.config_map.owners if source.config_map else ()
     of_text = {owner.manager for owner in owners if source.key in owner.keys}
     of_ledger = {owner.manager for owner in owners if LEDGER_ANNOTATION in owner.annotations}

@@ -1,10 +1,10 @@
 """Decoder of YAML nodes into the values that dnm reads, in the way of go-yaml v3: queues, limits,
 and what an edit or an advice depends on. Only YuniKorn checks everything else.
 
-`null` leaves a field unset, text fields accept any scalar as written, and null items of lists
-vanish. A reader turns one node into a value or UNSET. dnm refuses some YAML that YuniKorn accepts,
-because it hides numbers or is ambiguous (rule `dialect`): tags except `!!str`, `<<`, directives,
-and thousands of aliases."""
+`null` leaves a field unset, text fields accept any scalar as written, and null items of lists are
+dropped. A reader is a function from a node to a value or UNSET. dnm refuses some YAML that YuniKorn
+accepts, because it hides numbers or is ambiguous (rule `dialect`): tags except `!!str`, `<<`,
+directives, and thousands of aliases."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RuleViolation(Value, kw_only=True):
 
 
 def violation_of(error: YamlError) -> RuleViolation:
-    """Converts a YAML error into a violation."""
+    """Converts an error of the YAML parser into a violation, so that reports can include it."""
     return RuleViolation(rule=error.rule, line=error.line, message=str(error))
 
 
 class Struct:
-    """A base class of decoded mappings. A field that is not set keeps the class's default."""
+    """A base class of decoded YAML mappings. Keys that are not set keep the class's defaults."""
 
     line = 0
 
@@ -47,7 +47,7 @@ UNSET: Final = object()
 
 
 class Decoder:
-    """A decoder of one document. `problems` has the errors that YuniKorn would report too."""
+    """A decoder of one YAML document. `problems`: errors for which YuniKorn refuses it too."""
 
     def __init__(self) -> None:
         self.problems: list[RuleViolation] = []
@@ -57,7 +57,7 @@ class Decoder:
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether an alias repeats the node that is being read."""
+        """Returns whether an alias repeats this part of the document, so that it occurs twice."""
         return self._shared_depth > 0
 
     def problem(self, node: YamlNode, message: str) -> None:
@@ -71,7 +71,7 @@ class Decoder:
         return UNSET
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
-        """Returns the result of `reader` for the node, or for the target of an alias."""
+        """Returns the value that `reader` makes of the node or, for an alias, of its target."""
         if node.tag not in ("", "!!str"):
             raise YamlError(
                 node.line, f"`{node.tag[:40]}`: {_NOT_EDITED} remove the tag", "dialect"
@@ -106,13 +106,13 @@ def is_null(node: YamlNode) -> bool:
 
 
 def read_text(decoder: Decoder, node: YamlNode) -> Any:
-    """Reads any scalar as written."""
+    """Returns the text of a YAML scalar as written; reports any other node as a mismatch."""
     is_text = node.kind is SCALAR and not is_null(node)
     return node.value if is_text else decoder.mismatch(node, "a text")
 
 
 def read_bool(decoder: Decoder, node: YamlNode) -> Any:
-    """Reads true and false, and YAML 1.1's yes, no, on, off, y, n."""
+    """Returns the boolean for true and false, and for YAML 1.1's yes, no, on, off, y, n."""
     if node.kind is SCALAR and node.value in _YES | _NO:
         return node.value in _YES
     return decoder.mismatch(node, "true or false")
@@ -133,7 +133,7 @@ def list_of(reader: Reader) -> Reader:
 
 
 def map_of(reader: Reader) -> Reader:
-    """Returns a reader of mappings with any keys. The reader omits keys with the value UNSET."""
+    """Returns a decoder of mappings with any keys. It omits keys if their value is UNSET."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
@@ -145,8 +145,8 @@ def map_of(reader: Reader) -> Reader:
 
 
 def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Reader:
-    """Returns a reader that decodes a mapping with these keys into a `cls` and ignores all other
-    keys. `kind` names the mapping in messages."""
+    """Returns a function that decodes a mapping with these keys into a `cls` and ignores all other
+    keys. `kind` names the mapping in error messages."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
@@ -164,7 +164,7 @@ def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Rea
 
 
 def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
-    """Yields the pairs of a mapping and reports repeated keys."""
+    """Yields key and value node of each pair of a mapping. Reports repeated keys as problems."""
     first: dict[str, YamlNode] = {}
     for key_node, value_node in zip(node.items[::2], node.items[1::2], strict=True):
         if key_node.value == "<<" and key_node.kind is SCALAR and not key_node.style:
@@ -183,7 +183,7 @@ def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
 
 
 class Quantity(msgspec.Struct, eq=False):
-    """A limit's number as text. `is_shared`: an alias uses the same text elsewhere too."""
+    """The number of a limit as text. `is_shared`: an alias uses the same text for another limit."""
 
     text: str
     node: YamlNode
@@ -241,7 +241,7 @@ class SchedulerConfig(Struct):
 
 
 def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation, ...]]:
-    """Returns the configuration, and the reasons why YuniKorn could not read it."""
+    """Returns YuniKorn's configuration, and the errors for which YuniKorn could not read it."""
     decoder = Decoder()
     scheduler: Any = UNSET
     if root is not None:
@@ -259,7 +259,7 @@ def _read_quantity(decoder: Decoder, node: YamlNode) -> Quantity:
 
 
 def _read_property(decoder: Decoder, node: YamlNode) -> str:
-    """Reads a null as an empty text, as Go does, so that it overrides the property's other name."""
+    """Returns a property. Null is an empty text, as in Go, so that it overrides the other name."""
     text = read_text(decoder, node)
     return "" if text is UNSET else text
 

@@ -1,4 +1,4 @@
-"""The queue document as one value: its source, tree and ledger, and the reasons against an edit.
+"""The queue document (YuniKorn's queues.yaml) as one value, with its ledger and its violations.
 
 A run reads it once; `edit.py` makes the next document."""
 
@@ -30,8 +30,8 @@ from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace, check_rules, pars
 
 
 class QueueDocument(Value):
-    """A parsed document. `violations`: why it can't be edited. `ledger_problem`: why the ledger
-    could not be read; `ledger` is then an empty one."""
+    """A parsed queue document. `violations`: why it can't be edited. `ledger_problem`: why the
+    ledger could not be read; `ledger` is an empty one then."""
 
     source: SourceDocument
     tree: DocumentTree
@@ -51,12 +51,12 @@ class QueueDocument(Value):
 
     @property
     def refusal(self) -> str | None:
-        """Returns why dnm cannot edit this document even with a good ledger, and the next step."""
+        """Returns why dnm cannot edit this document whatever its ledger is, with the next step."""
         return self.source.refusal or self.tree.refusal or _why_invalid(self.violations)
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        """Returns the instance that lends each node in the ledger, or None if it can't be read."""
+        """Returns node -> instance that lends it, from the ledger; None if it is unreadable."""
         if self.ledger_problem:
             return None
         return {
@@ -67,8 +67,8 @@ class QueueDocument(Value):
         }
 
     def is_counted(self, node: str, instance_id: str) -> bool:
-        """Returns whether the ledger has this node of the instance, so that limits contain it.
-        Every node counts if the ledger is unreadable."""
+        """Returns whether the limits contain this node of the instance, by the ledger. If the
+        ledger is unreadable, they may contain any node, so the answer is True."""
         counted = self.ledger.of(instance_id).queues.values()
         return bool(self.ledger_problem) or any(node in nodes for nodes in counted)
 
@@ -79,14 +79,14 @@ Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
 
 @lru_cache(maxsize=200)  # a simulation parses few distinct texts; trees do not change
 def judge_text(text: str) -> Judged:
-    """Parses a text and checks its rules. Raises QueueError if YuniKorn could not read it."""
+    """Parses a queue document and checks its rules. Raises QueueError if YuniKorn can't read it."""
     tree = parse_tree(text)
     return tree, check_rules(tree)
 
 
 @without_collection()
 def read_document(source: SourceDocument) -> QueueDocument:
-    """Parses and checks a document and its ledger. Raises QueueError if YuniKorn cannot read it."""
+    """Parses and checks a document and its ledger. Raises QueueError if YuniKorn can't read it."""
     tree, violations = judge_text(source.text)
     document = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:
@@ -107,8 +107,8 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
 
 
 def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
-    """Returns whether an edit would change nothing: no node is lent, and the last run recorded this
-    for exactly this text. This holds in most runs, and dnm then skips the comparison of limits."""
+    """Returns whether an edit is needless: no node is lent, and the last run recorded this for
+    exactly this text. So it is in most runs, and dnm then need not compare each limit."""
     if document.source.ledger_text or any(wants.nodes.values()) or document.refusal:
         return False
     text = checksum(document.source.text)
@@ -118,13 +118,13 @@ def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
 
 
 def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
-    """Returns an edit that changes nothing. `more` are further fields, e.g. its refusal."""
+    """Returns an edit that changes nothing. `more`: further fields of it, e.g. a refusal."""
     source = document.source
     return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
 
 
 def settled_edit(document: QueueDocument, wants: QueueWants) -> QueueEdit:
-    """Returns an edit that changes nothing; the document must have no nodes of this instance."""
+    """Returns an edit that changes nothing, for a document without nodes of this instance."""
     version, numbers = document.source.version, numbers_now(document, wants.instance_id)
     return unchanged_edit(document, noted=wants.remembered, planned_on=version, numbers=numbers)
 
@@ -148,7 +148,7 @@ def numbers_of(
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
-    """Returns by queue the max after the edit, the baseline, and what nodes of `instance` add."""
+    """Returns each queue's max after the edit, its baseline, and what nodes of `instance` add."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
     numbers = {}
     for path, queue in tree.queues.items():

@@ -1,8 +1,8 @@
 """The next queue document and its ledger, computed from the nodes that serve now. Equal input gives
 equal output, and if nothing has to change, the texts are returned byte for byte.
 
-dnm first projects an edit: it decides the numbers (`limits.py`) and checks the resulting tree
-against YuniKorn's rules. It parses the text of an edit again only before it writes that edit."""
+dnm first projects (drafts) an edit: it decides the numbers (`limits.py`) and checks them against
+YuniKorn's rules. Only before a write does it parse the resulting text again, as a proof."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _PROJECTED_NODE = "a-node-that-is-to-come-"
 
 
 class ProjectedEdit(Projection):
-    """An edit with decided and valid numbers. `text` has not been parsed again (None: no change),
-    so the `limits` of `edit` are still the current ones. `fixed`: limits that lending does not
-    raise, because an administrator set them below the lent amount or closed the queue."""
+    """An edit with decided and valid numbers. Its new `text` (None: no change) is not parsed yet,
+    so the `limits` of `edit` are still the current ones. `fixed`: limits to which lending adds
+    nothing, because an administrator set them below the lent amount or closed the queue."""
 
     text: EditedText | None = None
     fixed: frozenset[LimitPlace] = frozenset()
@@ -66,9 +66,9 @@ class ProjectedEdit(Projection):
 def edit_document(
     document: QueueDocument, wants: QueueWants, projected: ProjectedEdit | None = None
 ) -> QueueEdit:
-    """Returns the next document and ledger for `wants`, or an edit with a refusal if there is none.
-    `projected`: an earlier projection for this document, which is used if it was made for equal
-    `wants`."""
+    """Returns the next document and ledger for the nodes in `wants`, or an edit with a refusal if
+    there is none. `projected`: an earlier draft for this document, which is used if it was made for
+    equal `wants`."""
     if projected is None or projected.wants != wants:
         projected = compute_edit(document, wants)
     return prove(document, projected)
@@ -77,8 +77,8 @@ def edit_document(
 def edit_source(
     source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
 ) -> QueueEdit:
-    """Returns the edit of a document that was just read: `planned` if it was planned on the same
-    version, otherwise a new edit. Raises QueueError for a document that YuniKorn could not read."""
+    """Returns the edit of a document that was just read: `planned` if it was planned for this
+    version, otherwise a new edit. Raises QueueError if YuniKorn could not read the document."""
     version = source.version
     if planned is not None and version is not None and planned.planned_on == version:
         return planned
@@ -87,7 +87,7 @@ def edit_source(
 
 @without_collection()
 def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
-    """Returns an edit before its new text is parsed again, or an edit with a refusal."""
+    """Returns the draft of an edit, with a text that is not parsed again, or with a refusal."""
     try:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
@@ -104,8 +104,8 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
 def why_no_growth(
     document: QueueDocument, wants: QueueWants, queue: str, sizes: Sequence[Resources]
 ) -> Objection | None:
-    """Returns why dnm cannot add more nodes of these sizes to the queue's limits, with the line and
-    the next step. The planner asks before it converts a node."""
+    """Returns why dnm cannot add more nodes of these sizes to the queue's limits, with line and
+    next step, or None. The planner calls this before it lends a node."""
     nodes = dict(wants.nodes.get(queue, {}))
     nodes |= {f"{_PROJECTED_NODE}{number}": size for number, size in enumerate(sizes)}
     is_first = wants.remembered is None and not any(wants.nodes.values())
@@ -119,8 +119,8 @@ def why_no_growth(
 
 
 def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection | None:
-    """Returns why dnm could not write the limits even if all nodes were returned. A document with a
-    full ledger cannot grow, but may still shrink."""
+    """Returns why dnm could not write the limits even if all nodes were returned, or None. For
+    example, a document with a ledger of the maximum size cannot grow, but can shrink."""
     if not projected.edit.refusal:
         return None
     nothing_lent = msgspec.structs.replace(projected.wants, nodes={})
@@ -129,7 +129,7 @@ def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection 
 
 @without_collection()
 def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
-    """Parses the new text of a projected edit and returns the edit. It has a refusal if the text
+    """Parses the new text of a drafted edit and returns the edit. It becomes a refusal if the text
     differs from the old one in more than the intended numbers."""
     if projected.text is None:
         return projected.edit
@@ -151,9 +151,9 @@ def project_edit(
     baselines: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> ProjectedEdit:
-    """Computes an edit from these baselines. If the limits cannot contain all nodes of this
-    instance, only the nodes that the ledger has already are counted, so that limits can still
-    shrink. Raises QueueError if no edit is possible."""
+    """Drafts the edit for these baselines. If the limits cannot contain all nodes of this instance,
+    it counts only the nodes that are in the ledger already, so that limits can still shrink. Raises
+    QueueError if no edit is possible."""
     own = own_section(chosen.ledger, wants)
     try:
         return _project_edit(document, chosen, baselines, wants, _Counted(own))
@@ -170,8 +170,8 @@ def project_edit(
 
 
 class _Counted(NamedTuple):
-    """The nodes of this instance that the edit counts in limits. `waiting` maps the queues of its
-    other nodes to the reason why these do not count."""
+    """The nodes of this instance that an edit adds to limits. `waiting`: queues with nodes that it
+    cannot add, each with the reason."""
 
     own: Section
     waiting: Mapping[str, str] = {}
@@ -232,8 +232,8 @@ def _project_edit(
 
 
 def _is_reset(baselines: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
-    """Returns whether another client has set limits back to their baselines, has changed no other
-    limit, and the edit raises them again."""
+    """Returns whether another client has set limits back to their baselines and changed no other
+    limit, so that the edit adds the lent nodes again."""
     news = {baseline.news for baseline in baselines.values()} - {""}
     return news == {"reapplied"} and any(baselines[place].news for place in texts)
 
@@ -244,8 +244,8 @@ def _find_valid_edit(
     targets: Mapping[LimitPlace, int],
     wants: QueueWants,
 ) -> tuple[EditedText | None, dict[LimitPlace, str], dict[LimitPlace, str]]:
-    """Returns the new text, its new numbers, and the limits that miss their targets. If the result
-    is invalid, a second try raises no guarantees. Raises QueueError if that is invalid too."""
+    """Returns the new text, its new numbers, and why limits miss their targets. If the result
+    breaks rules, tries again without higher guarantees. Raises QueueError if that fails too."""
     without = {
         place: min(target, current(tree, place)[1]) if place.kind == "guaranteed" else target
         for place, target in targets.items()
@@ -273,8 +273,8 @@ def _find_valid_edit(
 
 
 def _text_for(tree: DocumentTree, place: LimitPlace, amount: int, baseline: Baseline) -> str:
-    """Returns an amount as text in the style of the baseline. An amount that equals the baseline
-    has the baseline's characters. The spaces around the current number stay."""
+    """Returns the new text of a limit, in the unit and style of its baseline. An amount that equals
+    the baseline gets the baseline's characters. Spaces around the number stay."""
     text = baseline.text
     if amount != baseline.amount:
         text = format_yunikorn(place.resource, amount, text)
@@ -290,8 +290,8 @@ def _entries(
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
     """Returns a ledger entry for each limit that lent nodes change or that differs from its
-    baseline. While nodes are lent, limits that were removed from the document keep their entries,
-    so that dnm recognizes them if they reappear."""
+    baseline. While nodes are lent, a limit that was removed from the document keeps its entry, so
+    that dnm recognizes it if it reappears."""
     entries = {
         place: entry
         for place, entry in ledger.entries.items()
@@ -310,8 +310,8 @@ def _totals(
     baselines: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
-    """Returns the hashes of earlier amounts that contained lent nodes, the newest last. The current
-    amounts and the baselines are not among them."""
+    """Returns hashes of earlier amounts that contained lent nodes, the newest last, so that dnm
+    recognizes these amounts. Current amounts and baselines are not among them."""
     settled = {
         total_hash(place, baseline.amount)
         for place, baseline in baselines.items()

@@ -22,8 +22,8 @@ def changes_of(
     baselines: Mapping[LimitPlace, Baseline],
     sections: tuple[Mapping[str, Section], Mapping[str, Section]],
 ) -> tuple[LimitChange, ...]:
-    """Returns every limit that the edit changes, before and after, with the reason. `sections` are
-    those of the ledger before and after the edit."""
+    """Returns every limit that the edit changes, before and after it, with the reason. `sections`
+    are the nodes that the ledgers have before and after the edit."""
     if not texts:
         return ()
     counted = tuple(_nodes_by_queue(section.values()) for section in sections)
@@ -60,7 +60,7 @@ _NEWS = {
 def _why_changed(
     baseline: Baseline, before: Mapping[str, Resources], after: Mapping[str, Resources]
 ) -> str:
-    """Returns why the limit changes: the nodes that it newly contains or no longer contains."""
+    """Returns why a limit changes, e.g. which nodes it newly contains or no longer contains."""
     resized = [name for name in before.keys() & after.keys() if before[name] != after[name]]
     parts = [
         sentence.format(_host_list(names))

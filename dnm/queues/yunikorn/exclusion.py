@@ -19,8 +19,8 @@ another version, so that the API server refuses a write which an earlier run has
 def exclude_earlier_writes(
     config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
 ) -> None:
-    """Gives the queue document another version, so that the API server refuses a write that an
-    earlier run prepared. Raises KubeError."""
+    """Gives the queue document a new version, so that the API server refuses a late write of an
+    earlier run, which used the old one. Raises KubeError."""
     for _ in range(_TRIES):
         queues = kube.read_config_map(*config.queue_document)
         if queues is None or queues.immutable:

@@ -1,6 +1,6 @@
 """Queue documents in files: a plain queues.yaml, or manifests that contain the ConfigMap.
 
-Violations in a manifest carry the manifest's own lines."""
+Errors in a manifest are reported with the line numbers of the manifest."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold m
 
 
 class DocumentCheck(Value):
-    """The result of checking a document. `violations`: why dnm can't edit it. `advice`: parts that
-    YuniKorn handles unexpectedly. `is_taken`: whether YuniKorn accepts it (None: not asked)."""
+    """The result of checking a queue document. `violations`: why dnm can't edit it. `advice`: parts
+    that YuniKorn handles unexpectedly. `is_taken`: YuniKorn accepts it (None: not asked)."""
 
     file: str
     text: str = ""
@@ -94,7 +94,7 @@ def _broken(file: str, rule: str, line: int, message: str) -> DocumentCheck:
 
 
 def _config_maps(text: str) -> Iterator[tuple[YamlNode, ConfigMap]]:
-    """Yields each ConfigMap in a text of manifests, with its YAML node."""
+    """Yields each ConfigMap in the text of manifests, with the YAML node that defines it."""
     try:
         documents = compose_all(text)
     except YamlError:
@@ -136,8 +136,8 @@ def _texts(node: YamlNode | None) -> dict[str, str]:
 
 
 def _moved(judgement: DocumentCheck, manifest: YamlNode, source: SourceDocument) -> DocumentCheck:
-    """Returns the check with line numbers of the manifest instead of the document. In a YAML block,
-    the document begins one line after the `|`."""
+    """Returns the check with line numbers of the manifest that contains the document. If the
+    document is a YAML block, it begins one line after the `|`."""
     kept = _field(_field(manifest, "binaryData" if source.is_gzip else "data"), source.key)
     if kept is None:
         return judgement

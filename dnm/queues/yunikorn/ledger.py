@@ -1,6 +1,6 @@
-"""The ledger in the annotation: the nodes that each instance lends to each queue, and the checksum
-of the document. For each limit that these nodes change, it has the baseline and the text that dnm
-last wrote.
+"""The ledger in an annotation of the queue document: the nodes that each instance lends to each
+queue, and the checksum of the document. For each limit that these nodes change, it has the baseline
+and the text that dnm last wrote.
 
 All instances share one JSON document, and each writes only its own section. Kubernetes allows 256
 KiB for all annotations of an object, so the format is terse. Each distinct size of a node is stored
@@ -30,20 +30,20 @@ MOST_TOTALS = 2000  # some months of a busy site; the oldest are dropped
 
 
 class Section(Value):
-    """The lends of one instance: queue -> node -> amounts. `guaranteed`: guarantees grow too."""
+    """The lends of an instance: queue -> node -> amounts. `guaranteed`: its guarantees grow too."""
 
     queues: Mapping[str, Mapping[str, Resources]] = {}
     guaranteed: bool = True
 
 
 class LedgerEntry(NamedTuple):
-    """The baseline of a limit and the text that dnm last wrote, in YuniKorn's grammar."""
+    """A limit in a ledger: its baseline and dnm's last text of it, in YuniKorn's grammar."""
 
     baseline: str
     written: str
 
     def is_moved(self, resource: str) -> bool:
-        """Returns whether the written amount differs from the baseline."""
+        """Returns whether the amount that dnm last wrote differs from the baseline."""
         return parse_yunikorn(resource, self.baseline) != parse_yunikorn(resource, self.written)
 
 
@@ -62,28 +62,28 @@ class Ledger(Value):
     totals: tuple[str, ...] = ()
 
     def of(self, instance: str) -> Section:
-        """Returns the section of an instance."""
+        """Returns the section of the ledger about this instance; empty if there is none."""
         return self.sections.get(instance, Section())
 
     @property
     def is_empty(self) -> bool:
-        """Returns whether no node is lent and every limit equals its baseline."""
+        """Returns whether no node is lent and each limit equals its baseline, by this ledger."""
         return not (self.sections or self.entries or self.frozen)
 
 
 def checksum(text: str) -> str:
-    """Returns a checksum of a document's text."""
+    """Returns the checksum by which a ledger names the text of its queue document."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def total_hash(place: LimitPlace, amount: int) -> str:
-    """Returns the hash of an amount that dnm wrote with lent nodes in it."""
+    """Returns the hash by which a ledger remembers that a limit had this amount with lent nodes."""
     text = "\0".join((*place, str(amount)))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_HASH]
 
 
 def current_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
-    """Returns the hashes of the amounts that dnm wrote last and that contain lent nodes."""
+    """Returns the hashes of the limits that dnm wrote last, if lent nodes are in them."""
     return {
         total_hash(place, parse_yunikorn(place.resource, entry.written)): None
         for place, entry in sorted(entries.items())
@@ -92,7 +92,7 @@ def current_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]
 
 
 def all_totals(ledger: Ledger) -> dict[str, None]:
-    """Returns the hashes of all amounts that dnm wrote with lent nodes in them, oldest first."""
+    """Returns the hashes of all limits that dnm ever wrote with lent nodes in them, in order."""
     return dict.fromkeys(ledger.totals) | current_totals(ledger.entries)
 
 
@@ -225,7 +225,7 @@ def encode_ledger(ledger: Ledger) -> str:
 
 
 class LentAmounts(NamedTuple):
-    """The amounts that lent nodes add to each max and each guaranteed, by queue and resource."""
+    """The sum that lent nodes add to each max and each guaranteed, by queue and resource."""
 
     max: Mapping[str, Resources]
     guaranteed: Mapping[str, Resources]

@@ -53,8 +53,8 @@ def current(tree: DocumentTree, place: LimitPlace) -> tuple[str, int]:
 
 
 def is_limit(tree: DocumentTree, place: LimitPlace) -> bool:
-    """Returns whether the number has an effect. YuniKorn ignores a max that is zero in all
-    resources, and a guarantee of zero."""
+    """Returns whether the number at this place limits anything. YuniKorn ignores a max that is zero
+    in all resources, and a guarantee of zero."""
     queue = tree.queues[place.queue]
     return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
 
@@ -67,8 +67,8 @@ def is_closed(place: LimitPlace, baseline: int) -> bool:
 def compare(
     tree: DocumentTree, ledger: Ledger, is_applied: bool = False
 ) -> dict[LimitPlace, Baseline]:
-    """Returns the baseline of every limit, from its current value, its baseline in the ledger, and
-    the value that dnm last wrote. `is_applied`: the document comes from an applied manifest."""
+    """Returns the baseline of every limit. Compares the limit's current value with its baseline and
+    last text in the ledger. `is_applied`: the document comes from an applied manifest."""
     lent = lent_amounts(ledger.sections.values())
     baselines = {
         place: _compare_limit(tree, ledger, place, lent.at(place))
@@ -93,8 +93,8 @@ def compare(
 
 
 def _is_moved(ledger: Ledger, place: LimitPlace) -> bool:
-    """Returns whether this limit can show that a manifest was applied: dnm's value differs from the
-    baseline, or an administrator has set the limit below the lent amount."""
+    """Returns whether this limit can show that a manifest was applied: dnm wrote a value other than
+    the baseline, or an administrator has set the limit below the lent amount."""
     entry = ledger.entries.get(place)
     return entry is not None and (place in ledger.frozen or entry.is_moved(place.resource))
 
@@ -163,9 +163,9 @@ def fit_limits(
     targets: Mapping[LimitPlace, int],
     floors: Mapping[str, Resources],
 ) -> tuple[dict[LimitPlace, int], dict[LimitPlace, str]]:
-    """Returns the limits that change, in YuniKorn's units, and for each limit that misses its
-    target the reason. Limits are as near to their targets as the tree and `floors` (queue -> the
-    least max) allow. A limit without a target stays."""
+    """Returns the new limits that differ from the present ones, in YuniKorn's units, and why limits
+    miss their targets. They are as near to the targets as the tree and `floors` (queue -> least
+    max) allow. Limits without a target stay."""
     work = _Fitting(tree, targets, floors)
     paths = list(tree.written)  # parents come first
     for path in reversed(paths):
@@ -184,8 +184,8 @@ def fit_limits(
 
 
 class _Fitting:
-    """The working state of `fit_limits`, which handles children before their parents. `old` and
-    `new` map kind, queue and resource to amounts."""
+    """The state of `fit_limits` while it computes the limits of children, then of their parents.
+    `old` and `new` map kind, queue and resource to amounts."""
 
     def __init__(
         self,
@@ -208,8 +208,8 @@ class _Fitting:
         self._bounds: dict[str, Mapping[str, int]] = {}
 
     def fit_guaranteed(self, path: str) -> None:
-        """Sets the guarantees of a queue to their targets, but not below the sum of its children's
-        (rule R3), and adds them to its parent's sum."""
+        """Sets the guaranteed resources of a queue to their targets, but not below the sum of its
+        children's (rule R3). Adds them to the sum of its parent."""
         new = self.new["guaranteed"][path]
         for resource in new:
             new[resource] = self._moved(LimitPlace(path, "guaranteed", resource))
@@ -234,7 +234,7 @@ class _Fitting:
                 above[resource] = max(amount, above.get(resource, 0))
 
     def _moved(self, place: LimitPlace) -> int:
-        """Returns the target of a limit, or the least amount to which it may shrink, if larger."""
+        """Returns the target of a limit, or the least amount that the rules allow, if larger."""
         before = self.old[place.kind][place.queue][place.resource]
         target = self.targets.get(place, before)
         if target >= before:
@@ -264,7 +264,7 @@ class _Fitting:
         )
 
     def cap_growth(self, path: str) -> None:
-        """Limits a raised max to the max of the ancestors, as YuniKorn demands (R2)."""
+        """Lowers a raised max to the max of the ancestors, as YuniKorn's rule R2 demands."""
         parent = self.tree.queues[path].parent
         above: Mapping[str, int] = self._bounds[parent] if parent else {}
         old, new = self.old["max"][path], self.new["max"][path]
@@ -278,8 +278,8 @@ class _Fitting:
 
 
 class Aim(NamedTuple):
-    """The targets of the limits. `stuck` maps limits that can't be written to reasons. `fixed`:
-    limits set by an administrator that lending does not raise, including the `frozen` ones."""
+    """The targets of the limits. `stuck`: limits that can't be written, with reasons. `fixed`:
+    limits that an administrator set and lending does not raise, including the `frozen` ones."""
 
     sections: Mapping[str, Section]
     lent: LentAmounts
@@ -296,7 +296,7 @@ def aim_at(
     instance: str,
     own: Section,
 ) -> Aim:
-    """Returns the targets of the limits if this instance lends the nodes in `own`."""
+    """Returns the target of each limit if this instance lends the nodes in `own` and no others."""
     sections = {name: part for name, part in ledger.sections.items() if name != instance}
     if own.queues:
         sections[instance] = own
@@ -332,7 +332,7 @@ def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
-    """Returns the ledger section of this instance for the nodes in `wants`."""
+    """Returns the part of the ledger about this instance if it lends the nodes in `wants`."""
     recorded = ledger.sections.get(wants.instance_id)
     queues = {
         queue: {node: sum_resources([size]) for node, size in nodes.items()}

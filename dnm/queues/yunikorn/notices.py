@@ -18,7 +18,7 @@ from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 def news_of(
     tree: DocumentTree, baselines: Mapping[LimitPlace, Baseline], lent: LentAmounts
 ) -> tuple[LimitNews, ...]:
-    """Returns the changes that other clients made to the document since dnm last wrote it."""
+    """Returns what other clients have changed in the limits since dnm last wrote the document."""
     reapplied: dict[str, list[str]] = {}
     news = []
     for place, baseline in sorted(baselines.items()):
@@ -61,7 +61,7 @@ def news_of(
 
 def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
     """Returns by queue what an administrator has to fix: a limit that dnm can't write (`stuck`), or
-    nodes that such a limit therefore does not contain (`waiting`)."""
+    nodes that limits do not contain for that reason (`waiting`)."""
     blocked = {queue: f"nodes are not counted: {why}" for queue, why in sorted(waiting.items())}
     for place, why in sorted(stuck.items()):
         blocked.setdefault(place.queue, f"a limit can't be changed: {why}")
@@ -96,7 +96,7 @@ def held_of(
 def limits_of(
     limits: Mapping[str, QueueLimits], frozen: Iterable[LimitPlace]
 ) -> Mapping[str, QueueLimits]:
-    """Returns the limits, and marks those in `frozen` as `fixed`, which lending does not change."""
+    """Returns the limits. Marks `frozen` ones as `fixed`, because lending adds nothing to them."""
     fixed: dict[str, set[str]] = {}
     for place in frozen:
         if place.kind == "max":

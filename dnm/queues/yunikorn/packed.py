@@ -1,4 +1,4 @@
-"""Functions for texts that a ConfigMap has in `binaryData`, as gzip in base64."""
+"""Functions for compressed texts (gzip in base64), which a ConfigMap has in `binaryData`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gi
 
 
 def pack(text: str) -> str:
-    """Packs a text without a time, so that equal texts give equal results."""
+    """Compresses a text, without a time stamp, so that equal texts give equal results."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def unpack(config_map: ConfigMap, key: str, packed: str) -> str:
-    """Unpacks the text of a key. Raises QueueError if the value is no gzip of UTF-8 text."""
+    """Decompresses the text of a key. Raises QueueError if the value is no gzip of UTF-8 text."""
     try:
         content = base64.b64decode(packed, validate=True)
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:

@@ -29,7 +29,7 @@ class YunikornPods:
     namespaces: frozenset[str] = frozenset()
 
     def __init__(self, queue_key: str = QUEUE) -> None:
-        """Takes `queue_key`, the site's own label and annotation key for a pod's queue."""
+        """Sets `queue_key`, a label and annotation by which pods of this site name their queue."""
         self._queue_key = queue_key
         queue_keys = dict.fromkeys(filter(None, (QUEUE, queue_key)))
         self.labels = (*queue_keys, _APPLICATION, "applicationId", "spark-app-selector", "queue",
@@ -44,7 +44,7 @@ class YunikornPods:
         annotations: Mapping[str, str],
         is_managed: bool,
     ) -> PodIdentity:
-        """Returns application, queue and gang of a pod; `key` is its namespace and uid."""
+        """Returns application, queue and gang of a pod. `key`: the pod's namespace and uid."""
         rare: dict[str, Any] = {}
         if text := annotations.get(_TASK_GROUPS):
             from dnm.queues.yunikorn.task_groups import task_groups  # few pods announce a gang
@@ -65,8 +65,8 @@ class YunikornPods:
         )
 
     def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Returns the labels and annotations that put a pod into this application and queue. A path
-        that is no valid label value is only in the annotations."""
+        """Returns the labels and annotations that put a new pod into this application and queue. A
+        path that is no valid label value is only in the annotations."""
         labels = dict.fromkeys((_APPLICATION, "applicationId"), application)
         if re.fullmatch(_LABEL_VALUE, queue):
             labels |= {QUEUE: queue, "queue": queue}

@@ -84,7 +84,7 @@ def yunikorn_amounts(amounts: Resources) -> dict[str, int]:
 
 
 def yunikorn_wants(wants: QueueWants) -> QueueWants:
-    """Returns `wants` with YuniKorn's names of the resources."""
+    """Returns `wants`, the nodes that queues are to have, with YuniKorn's names of resources."""
     nodes = {
         queue: {node: yunikorn_amounts(size) for node, size in of_queue.items()}
         for queue, of_queue in wants.nodes.items()

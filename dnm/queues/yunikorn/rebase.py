@@ -1,4 +1,4 @@
-"""The edit after an administrator has declared whether limits contain lent nodes."""
+"""The edit after an administrator has answered whether the present limits contain lent nodes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def rebase_document(
     queues: Iterable[str] = (),
 ) -> QueueEdit:
     """Returns the edit after an administrator has declared that the limits of these queues (of all
-    if `queues` is empty) do or do not contain lent nodes. If the ledger has a section of this
-    instance, the answer counts only for limits that another client has changed after dnm."""
+    if `queues` is empty) do or do not contain lent nodes. If the ledger already has nodes of this
+    instance, the answer applies only to limits that another client has changed after dnm."""
     try:
         if document.refusal:
             raise QueueError(document.refusal)
@@ -77,8 +77,8 @@ def _rebase(
 
 
 def _declared(tree: DocumentTree, place: LimitPlace, reading: LimitMeaning, lent: int) -> Baseline:
-    """Returns the baseline of a limit as the administrator has declared it. Raises QueueError if
-    the limit is too small to contain the lent amount."""
+    """Returns the baseline of a limit that follows from the administrator's answer. Raises
+    QueueError if the limit is too small to contain the lent amount, as the answer claims."""
     text, amount = current(tree, place)
     if reading is LimitMeaning.BASELINE or not lent:
         return Baseline(text, amount)

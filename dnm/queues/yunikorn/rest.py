@@ -102,7 +102,7 @@ class YunikornClient:
         return active.checksum
 
     def read_view(self) -> SchedulerView:
-        """Returns use, pending demand and limits of every queue, and the queue of each pod."""
+        """Returns the scheduler's use, pending demand and limits by queue, and each pod's queue."""
         with self._translated(), fault_point("queues.read_queues"):
             queues = list(_flatten(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
         with self._translated(), fault_point("queues.read_applications"):
@@ -153,7 +153,7 @@ class YunikornClient:
         body: bytes | None = None,
         most: int = _LARGEST_ANSWER,
     ) -> Any:
-        """Returns the answer, decoded as `of`; it has at most `most` bytes and must be in time."""
+        """Returns the answer, decoded as `of`. Bounds its time, and its size by `most` bytes."""
         answer = self._http.ask(method, path, body, {"Accept": "application/json"}, most)
         if answer.status != 200:
             text = " ".join(answer.body[:300].decode("utf-8", "replace").split())
@@ -182,8 +182,8 @@ class YunikornClient:
 
 
 def _not_started(queues: list[_Queue], applications: list[_Application]) -> Iterator[str]:
-    """Yields the pods that the scheduler does not try yet. Their application is in state Accepted,
-    and its queue, or a queue above it, runs its maximum number of applications."""
+    """Yields the pods of applications that the scheduler has not started: they are in state
+    Accepted, because their queue, or one above it, runs its maximum number of applications."""
     full = {
         queue.queuename.lower()
         for queue in queues

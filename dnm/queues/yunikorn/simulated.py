@@ -32,7 +32,7 @@ class SimulatedMaps:
 
 
 def queues_text(limits: Mapping[str, Resources]) -> str:
-    """Returns limits as queues.yaml. Ancestors that are not in `limits` get no limit."""
+    """Returns a queues.yaml with these limits. Ancestors that are not in `limits` get no limit."""
     lines = ["partitions:", "  - name: default", "    queues:", "      - name: root"]
     paths = {path for queue in limits for path in lineage(queue)}
     return "\n".join([*lines, *_below("root", paths, limits, "        ")]) + "\n"

@@ -32,7 +32,7 @@ partitions:
 
 
 class SourceDocument(Value):
-    """YuniKorn's queue document, its ConfigMap (None for YuniKorn's built-in queues), and its key.
+    """The text of a queue document, its ConfigMap (None: YuniKorn's built-in queues), and the key.
 
     `refusal`: why dnm must not edit the text at this place, with the next step."""
 
@@ -55,7 +55,7 @@ class SourceDocument(Value):
 
     @property
     def is_built_in(self) -> bool:
-        """Returns whether YuniKorn uses its built-in queues because no ConfigMap has any."""
+        """Returns whether no ConfigMap has queues, so that YuniKorn uses its built-in ones."""
         return self.refusal is not None and self.text == _BUILT_IN
 
     @property
@@ -72,14 +72,14 @@ class SourceDocument(Value):
 def read_config_maps(
     read: Callable[[str, str], ConfigMap | None], place: tuple[str, str]
 ) -> tuple[ConfigMap | None, ConfigMap | None]:
-    """Reads the two ConfigMaps that `resolve_document` needs: the one at `place`, a namespace and a
-    name, and YuniKorn's defaults. dnm always reads the defaults, because their
-    `service.policyGroup` may name another document."""
+    """Reads the two ConfigMaps in which YuniKorn looks for queues: the one at `place` (namespace,
+    name) and YuniKorn's defaults. dnm reads the defaults too, because their `service.policyGroup`
+    may name another document."""
     return read(*place), read(place[0], DEFAULTS_NAME)
 
 
 def read_source(kube: ConfigMaps, place: tuple[str, str]) -> SourceDocument:
-    """Reads the current document. Raises KubeError, and QueueError for an invalid gzip."""
+    """Reads the current queue document. Raises KubeError, or QueueError if its gzip is invalid."""
     maps = read_config_maps(kube.read_config_map, place)
     return resolve_document(*maps, place)
 
@@ -143,7 +143,7 @@ def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
 
 
 def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
-    """Returns why dnm must not edit this key. `instead`: the ConfigMap to copy it into, if any."""
+    """Returns why dnm must not edit this key, or None. `instead`: a ConfigMap to copy it into."""
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"
@@ -160,8 +160,8 @@ def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> 
 
 
 def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
-    """Returns the ConfigMap with another text and ledger, for a write under the same
-    resourceVersion. A packed text is packed again under the same key, without a time in it."""
+    """Returns the ConfigMap with a new queue document and ledger, for a write under the same
+    resourceVersion. A compressed document is compressed again under the same key."""
     config_map = source.config_map
     if config_map is None:
         raise QueueError(str(source.refusal))

@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 
 
 class YunikornFacts(QueueFacts):
-    """The ConfigMap of the queue document and that of the defaults. None: the ConfigMap does not
-    exist, or could not be read; `unread` then has the error."""
+    """The ConfigMap with the queue document, and the one with YuniKorn's defaults. None: the
+    ConfigMap does not exist, or could not be read; `unread` then has the error."""
 
     maps: tuple[ConfigMap | None, ConfigMap | None] = (None, None)
 
 
 class DocumentProjection(Projection):
-    """A projected edit with Kubernetes' resource names. `own` has YuniKorn's (None: no change)."""
+    """A draft of an edit, with Kubernetes' names of resources. `own`: the same with YuniKorn's."""
 
     own: edits.ProjectedEdit | None
 
 
 class DocumentQueues(Value):
-    """The queues of a document. `limits` has Kubernetes' resource names, `document` YuniKorn's."""
+    """The queues of a queue document, with Kubernetes' (`limits`) and YuniKorn's resource names."""
 
     document: QueueDocument
     limits: Mapping[str, QueueLimits]
@@ -218,14 +218,14 @@ def apply_queue_edit(
 def plan_source(
     source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
 ) -> QueueEdit:
-    """Returns the edit of a document that was just read: `planned` if it was planned on the same
-    version, otherwise a new edit. Raises QueueError for a document that YuniKorn could not read."""
+    """Returns the edit of a document that was just read: `planned` if it was planned for this
+    version, otherwise a new edit. Raises QueueError if YuniKorn could not read the document."""
     edit = edits.edit_source(source, yunikorn_wants(wants), planned)
     return edit if edit is planned else kubernetes_edit(edit)
 
 
 def source_of(config: Config, facts: QueueFacts) -> SourceDocument:
-    """Returns the queue document in these facts. Raises QueueError for an invalid gzip."""
+    """Returns the queue document that a run has read. Raises QueueError if its gzip is invalid."""
     maps = facts.maps if isinstance(facts, YunikornFacts) else (None, None)
     return resolve_document(*maps, config.queue_document)
 

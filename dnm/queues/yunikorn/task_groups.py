@@ -14,10 +14,10 @@ from dnm.model.quantity import QuantityError, kube_resources
 
 
 def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
-    """Returns the task groups in the text of an annotation. An unreadable text is no gang, as for
-    the scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation). Beyond a bound, only one
-    more task group or resource is returned, so that `gangs.is_beyond_counting` detects the
-    excess."""
+    """Returns the task groups (parts of a gang) in the text of an annotation. An unreadable text is
+    no gang, as for the scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation). If a
+    gang is too large, returns only one group or resource beyond the bound, by which
+    `gangs.is_beyond_counting` detects this."""
     if not annotation_text:
         return ()
     try:
@@ -28,8 +28,8 @@ def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
 
 
 class _TaskGroupEntry(msgspec.Struct, rename="lower"):
-    """An entry of the annotation. Keys may have any case, as in Go's JSON. The shim refuses the
-    whole annotation if one entry lacks its name, member or resource."""
+    """A task group in the annotation. Keys may have any case, as in Go's JSON. The scheduler
+    refuses the whole annotation if one entry lacks its name, member or resource."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     minMember: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # Go: int32

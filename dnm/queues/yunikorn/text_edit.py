@@ -1,4 +1,4 @@
-"""Replacement of single numbers in the document. Every other character stays.
+"""Replacement of single numbers in the text of a queue document. Every other character stays.
 
 dnm refuses, with the line, a number that it can't change alone (aliased or escaped). It parses the
 new text before it writes it, and checks that only the intended numbers differ."""
@@ -15,8 +15,8 @@ from dnm.queues.yunikorn.yaml_nodes import YamlNode, digits_of
 
 
 class EditedText(Value):
-    """A document with new numbers that has not been parsed yet. `shape`: the content that parsing
-    must give. `violations`: the YuniKorn rules that the new numbers break."""
+    """A queue document with new numbers that has not been parsed yet. `shape`: the content that a
+    parser must find in it. `violations`: the YuniKorn rules that the new numbers break."""
 
     text: str
     shape: list[object]
@@ -24,7 +24,7 @@ class EditedText(Value):
 
 
 def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> EditedText:
-    """Returns the document with new numbers at these places. Every other character stays.
+    """Returns the queue document with new numbers for these limits. Every other character stays.
 
     Raises QueueError, with the line, if a number can't be changed alone."""
     if tree.refusal:
@@ -46,8 +46,8 @@ def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> Edite
 
 
 def read_again(edited: EditedText) -> DocumentTree:
-    """Parses the new text and returns its tree. Raises QueueError if it has another content than
-    expected."""
+    """Parses an edited document and returns its tree. Raises QueueError if its content is not the
+    expected one."""
     tree, problems = read_tree(edited.text)
     if tree is None or problems or tree.shape != edited.shape:
         raise QueueError("the edited queue document would have another meaning: nothing is changed")
@@ -66,8 +66,8 @@ def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str | None:
 
 
 def _judge_with(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[RuleViolation, ...]:
-    """Returns the rules that the tree would violate with these numbers. Sets them in the tree and
-    restores the old ones afterwards."""
+    """Returns the rules that the queues would violate with these limits. Sets the limits in the
+    tree for that, and restores the old ones afterwards."""
     before = {place: tree.places[place].text for place in texts}
     try:
         for place, text in texts.items():

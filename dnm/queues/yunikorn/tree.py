@@ -38,7 +38,7 @@ Report = Callable[[str, str, int, str], None]
 
 
 class LimitPlace(NamedTuple):
-    """The place of a number: queue path, `max` or `guaranteed`, and the resource's name."""
+    """The name of one limit: queue path, kind (`max` or `guaranteed`) and resource."""
 
     queue: str
     kind: str
@@ -46,7 +46,7 @@ class LimitPlace(NamedTuple):
 
 
 class DocumentTree(Value):
-    """A document that YuniKorn can read; `check_rules` decides whether it is valid.
+    """A queue document that YuniKorn can read; `check_rules` decides whether it is valid.
 
     `queues`: the limits of the default partition's queues, by lower-case path, root included and
     parents first. `written`: the same queues as the document defines them. `places`: every limit
@@ -63,12 +63,12 @@ class DocumentTree(Value):
 
     @property
     def partition(self) -> Partition | None:
-        """Returns the partition that Kubernetes uses."""
+        """Returns the partition with the queues of Kubernetes, or None if the document lacks it."""
         return default_partition(self.scheduler)
 
 
 def parse_tree(text: str) -> DocumentTree:
-    """Returns the tree of a text. Raises QueueError, with lines, if YuniKorn could not read it."""
+    """Returns the tree of a queue document. Raises QueueError, with lines, if it is unreadable."""
     tree, problems = read_tree(text)
     if tree is None or problems:
         messages = [
@@ -82,8 +82,8 @@ def parse_tree(text: str) -> DocumentTree:
 
 
 def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]]:
-    """Returns the tree (None: the text is not YAML) and the reasons why YuniKorn could not read it
-    (none if it can)."""
+    """Returns a queue document as a tree (None: it is not YAML), and the reasons why YuniKorn could
+    not read it (none if it can)."""
     try:
         with without_collection():
             composed = compose(text)
@@ -180,7 +180,7 @@ def root_of(partition: Partition) -> Queue:
 
 
 def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
-    """Yields lower-case path, parent's path and queue for each queue; parents come first."""
+    """Yields (lower-case path, parent's path, queue) of each queue, parents before children."""
     stack: list[tuple[str, str | None, Queue]] = [("root", None, root)]
     while stack:
         path, parent, queue = stack.pop()
@@ -190,8 +190,8 @@ def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
 
 
 def amounts_of(quantities: Quantities | None) -> dict[str, int]:
-    """Returns the valid amounts of a limit, in YuniKorn's units. `_check_quantities` reports the
-    invalid ones."""
+    """Returns the amounts of a limit, in YuniKorn's units. Omits invalid ones, which
+    `_check_quantities` reports."""
     amounts = {}
     for resource, quantity in (quantities or {}).items():
         try:
@@ -205,7 +205,7 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
 
 
 def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Returns every violation of a rule in Kubernetes' partition, in the order of lines."""
+    """Returns each violation of a YuniKorn rule in Kubernetes' partition, in the order of lines."""
     violations: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:

@@ -1,8 +1,8 @@
 """Questions that only an administrator can answer, and the edit that is possible without an answer.
 
-dnm asks if limits and ledger don't show which nodes are lent. A limit that can't be written stays
-as it is, and in its queue and those below it, dnm counts no further node that would raise it. All
-other limits change as usual."""
+dnm asks if limits and ledger don't show which nodes are lent. If a limit can't be written, dnm
+leaves it as it is. In its queue and those below it, dnm adds no further node that would raise it.
+All other limits change as usual."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def undecided(why: str, problem: str = LEDGER_LOST) -> QueueError:
 
 
 def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
-    """Returns the reason why the limits do not show whether they contain lent nodes."""
+    """Returns why it is unclear from the limits whether they contain the lent nodes."""
     if "neither" in held:
         place = held["neither"][0]
         text = current(tree, place)[0].strip()
@@ -48,7 +48,7 @@ def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
 
 
 def older_total(place: LimitPlace, text: str) -> QueueError:
-    """Returns an error that asks the administrator about a limit that equals an earlier total."""
+    """Returns an error that asks about a limit with an amount that dnm wrote in an earlier lend."""
     return QueueError(
         f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself wrote "
         "earlier, with lent nodes in it. An older export of the queue document may have been "
@@ -62,8 +62,8 @@ def older_total(place: LimitPlace, text: str) -> QueueError:
 
 
 def only_recorded(own: Section, recorded: Section) -> Section:
-    """Returns a section with the nodes of `own` that are in `recorded` too. A node whose size has
-    grown since keeps its recorded size."""
+    """Returns the nodes of `own` that are also in `recorded`, the ledger. A node that has grown
+    since it was recorded keeps its recorded size."""
     queues: dict[str, dict[str, Resources]] = {}
     for queue, nodes in own.queues.items():
         before = recorded.queues.get(queue, {})
@@ -76,8 +76,8 @@ def only_recorded(own: Section, recorded: Section) -> Section:
 def hold_back(
     own: Section, recorded: Section, stuck: Mapping[LimitPlace, str]
 ) -> tuple[Section, dict[str, str]]:
-    """Returns the section `own` without new nodes that would raise a limit in `stuck`, which dnm
-    can't write. Returns also the queues that these nodes serve, each with the reason."""
+    """Returns the nodes of `own`, without new ones that would raise a limit that dnm can't write
+    (`stuck`). Also returns the queues that these new nodes serve, each with the reason."""
     held: dict[str, str] = {}
     queues = dict(own.queues)
     settled = only_recorded(own, recorded).queues

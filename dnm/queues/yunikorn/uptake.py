@@ -1,4 +1,4 @@
-"""YuniKorn's answers about a new queue document: validation before the write, then reload."""
+"""YuniKorn's answers about an edited queue document: validation before the write, then reload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 
 
 def validate(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
-    """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the edit."""
+    """Lets YuniKorn validate the edit. Raises QueueError if it refuses; notes a missing answer."""
     try:
         reason = yunikorn.validate(edit.text)
     except YunikornError as error:
@@ -50,7 +50,7 @@ def confirm(
     wanted, old = checksum_of(edit.text), checksum_of(before.text)
 
     def is_over(seen: str) -> bool:
-        """Returns whether YuniKorn uses the edited document, or a later one by another client."""
+        """Returns whether YuniKorn uses the edited document, or another client's later one."""
         return seen == wanted or (seen != old and not is_in_place(kube, place, edit))
 
     try:
@@ -79,7 +79,7 @@ def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
 def _wait_for(
     yunikorn: YunikornClient, is_over: Callable[[str], bool], uptake: timedelta
 ) -> tuple[str | None, str]:
-    """Returns YuniKorn's last checksum (None: YuniKorn never answered) and the last error."""
+    """Waits for a reload. Returns YuniKorn's last checksum (None: no answer) and last error."""
     deadline = time.monotonic() + uptake.total_seconds()
     seen: str | None = None
     problem = ""
@@ -98,7 +98,7 @@ def _wait_for(
 def _restore(
     kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
 ) -> None:
-    """Restores the old document, unless another client has changed it since."""
+    """Writes the old document again, unless another client has changed the edited one."""
     for _ in range(_TRIES):
         now = read_source(kube, place)
         if now.text != edit.text or now.ledger_text != edit.ledger:

@@ -41,8 +41,8 @@ _MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
 
 
 class YamlError(Exception):
-    """An error of YAML in `line`, counted from 1. The `rule` `dialect` marks YAML that YuniKorn may
-    accept and that dnm refuses."""
+    """A YAML error in `line`, counted from 1. The rule `dialect` means valid YAML that YuniKorn may
+    accept, but dnm refuses."""
 
     def __init__(self, line: int, problem: str, rule: str = "yaml") -> None:
         super().__init__(problem)
@@ -51,7 +51,7 @@ class YamlError(Exception):
 
 
 class YamlNode(msgspec.Struct, eq=False):
-    """A node. `items` of a mapping are key, value, key, value …; `target` is the node of an alias.
+    """A YAML node. `items` of a mapping are key, value, key, value …; an alias has a `target`.
 
     `start` and `end` are offsets into the composed text, and `shape_index` is the index of a scalar
     in `Composed.shape`. `is_aliased`: an alias refers to this node."""
@@ -70,8 +70,8 @@ class YamlNode(msgspec.Struct, eq=False):
 
 
 class Composed(msgspec.Struct, eq=False):
-    """The first document; `root` is None if the text has none. `shape` is its content in order,
-    without comments and positions. Two texts of equal shape mean the same."""
+    """The first YAML document of a text; `root` is None if there is none. `shape` is its content in
+    order, without comments and positions. Two texts with equal shapes mean the same."""
 
     root: YamlNode | None = None
     shape: list[object] = []
@@ -79,8 +79,8 @@ class Composed(msgspec.Struct, eq=False):
 
 
 def compose(text: str) -> Composed:
-    """Composes the first document, as YuniKorn does. Raises YamlError, with the line, for bad YAML
-    and for unknown anchors."""
+    """Returns the nodes of the first YAML document of a text, the only one that YuniKorn reads.
+    Raises YamlError, with the line, for bad YAML and for unknown anchors."""
     directive = _DIRECTIVE.search(text)
     if directive:
         line = text.count("\n", 0, directive.end()) + 1
@@ -95,7 +95,7 @@ def compose(text: str) -> Composed:
 
 
 def compose_all(text: str) -> list[Composed]:
-    """Composes every document of a text, as kubectl does with manifests. Raises YamlError."""
+    """Returns every YAML document of a text as nodes, as kubectl reads them. Raises YamlError."""
     return list(_documents(text))
 
 
@@ -192,8 +192,8 @@ def _node(event: Any, kind: str, offset: int) -> YamlNode:
 
 
 def digits_of(text: str, node: YamlNode) -> tuple[int, int] | None:
-    """Returns the span of a scalar's characters in the text, without quotes, tags and anchors.
-    Returns None if the characters differ from the value (escapes, folded lines)."""
+    """Returns the span of a scalar's characters in the text, without quotes, tags and anchors, for
+    an edit. Returns None if they differ from the scalar's value (escapes, folded lines)."""
     if node.style in ("'", '"'):
         end = node.end - 1
         start = end - len(node.value)

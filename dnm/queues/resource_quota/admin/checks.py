@@ -34,7 +34,7 @@ def find_trace(config: Config, kube: KubeClient) -> str:
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:
-    """Returns the permissions that a run needs in each namespace with this queue system."""
+    """Returns the API permissions that a run needs in each namespace with ResourceQuotas."""
     return tuple(
         item
         for name in sorted(config.namespaces_with("resource_quota"))
@@ -59,7 +59,7 @@ def _of_namespace(namespace: str, wakes: bool) -> Iterator[Permission]:
 
 @looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports the limits and the faults of the ResourceQuotas in each namespace."""
+    """Reports the limits of each namespace, and ResourceQuotas that dnm cannot change or read."""
     facts = snapshot.queue_facts
     if facts.unread or not isinstance(facts, QuotaFacts):
         yield wrong(

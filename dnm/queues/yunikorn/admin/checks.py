@@ -59,7 +59,7 @@ _TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run write
 
 
 def find_trace(config: Config, kube: KubeClient) -> str:
-    """Returns the ConfigMap of the queue document, or an empty text."""
+    """Returns the ConfigMap with YuniKorn's queues, or an empty text if there is none."""
     has_document = kube.read_config_map(*config.queue_document) is not None
     return f"a ConfigMap {'/'.join(config.queue_document)}" if has_document else ""
 
@@ -84,7 +84,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checks the queue document, and tries a change of it by a dry run."""
+    """Checks the queue document, and whether the API server would accept a change of it."""
     documents: list[QueueDocument] = []
     yield from check_queue_document(config, snapshot, documents)
     if documents and documents[0].source.config_map is not None:
@@ -116,7 +116,7 @@ def check_demand(
 
 
 def _read(config: Config, snapshot: Snapshot) -> QueueDocument | None:
-    """Returns the document, or None if it is unreadable; `check_limits` then reports the error."""
+    """Returns the queue document, or None if it is unreadable, which `check_limits` reports."""
     try:
         return (
             None
@@ -177,7 +177,7 @@ def _release(snapshot: Snapshot) -> tuple[int, int] | None:
 
 
 def _of_names(view: SchedulerView, names: frozenset[str]) -> SchedulerView:
-    """Returns the scheduler's sums without the resources that are not in `names`."""
+    """Returns the scheduler's sums of these resources (`names`) only, without all others."""
 
     def cut(sums: Mapping[str, Resources]) -> dict[str, Resources]:
         return {
@@ -194,8 +194,8 @@ def _of_names(view: SchedulerView, names: frozenset[str]) -> SchedulerView:
 def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: SchedulerView
 ) -> Iterator[Finding]:
-    """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` is dnm's
-    demand, which includes new pods and adds no defaults for missing requests."""
+    """Compares the scheduler's sums and limits of each monitored queue with dnm's. `own` is the
+    demand as dnm counts it, with new pods and without defaults for missing requests."""
     for path in config.queues:
         counted = own.queues.get(path)
         if counted is None or path not in document.limits:
@@ -323,8 +323,8 @@ def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding
 
 @looks_at("queue document")
 def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding]:
-    """Checks by a dry run whether the server accepts a change of the ConfigMap: an admission
-    webhook or a policy may refuse it."""
+    """Checks whether the API server accepts a change of the queues' ConfigMap, by a dry run: an
+    admission webhook or a policy may refuse it."""
     where = (config_map.namespace, config_map.name)
     if not can_i(kube.requests, "update", "configmaps", where[0], name=where[1]):
         return  # check_permissions has reported it

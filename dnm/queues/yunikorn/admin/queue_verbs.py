@@ -89,7 +89,7 @@ def check_cluster(
 
 
 def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
-    """Checks documents in files. Returns 0 if dnm can edit them all and YuniKorn refuses none."""
+    """Checks queue documents in files. Returns 0 if dnm can edit all, and YuniKorn accepts them."""
     return _report(
         [_ask(judgement, yunikorn) for path in files for judgement in judge_file(path)], output
     )
@@ -117,7 +117,7 @@ def _ledger_problem(source: SourceDocument) -> str | None:
 
 
 def _ask(judged: DocumentCheck, yunikorn: YunikornClient | None) -> DocumentCheck:
-    """Adds the result of YuniKorn's own validation to the check of a document."""
+    """Lets YuniKorn validate a queue document, and adds its answer to dnm's own check of it."""
     if yunikorn is None or not judged.text:
         return judged
     try:
@@ -189,7 +189,7 @@ def show(config: ConfigOption, output: NamesOption = "text") -> int:
 def show_queues(
     kube: ConfigMaps, place: tuple[str, str], used: Mapping[str, Resources] | None, output: str
 ) -> int:
-    """Prints the tree. `used` has the allocated resources by queue path; None if unknown."""
+    """Prints the queue tree. `used`: the resources in use by queue path, None if unknown."""
     source = read_source(kube, place)
     document = read_document(source)
     problem = document.ledger_problem or (source.refusal if source.is_built_in else None)
@@ -256,7 +256,7 @@ def _queue_rows(
 
 
 def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yields a table row for each limit of a queue, with amounts in its unit where exact."""
+    """Yields table rows for a queue, one for each limit, with amounts in the unit of that limit."""
     path: str = row["queue"]
     name = "  " * path.count(".") + path.rpartition(".")[2]
     if not row["limit"]:
@@ -273,7 +273,7 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
 
 
 def _shown(resource: str, amount: int, style: str) -> str:
-    """Returns an amount in the unit of the limit `style`, or a rounded one if that is not exact."""
+    """Returns an amount in the unit of the limit `style`, or rounded if it is not exact in it."""
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
     if is_styled or resource != "memory" or not style.endswith("i"):

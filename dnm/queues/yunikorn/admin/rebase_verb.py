@@ -94,9 +94,9 @@ def rebase_queues(
     lock: AbstractContextManager[Callable[[str | None], None]],
     yunikorn: YunikornClient | None = None,
 ) -> int:
-    """Writes the administrator's answer into the queue document. The administrator confirms before
-    the run lock is acquired, and again only if a limit has changed since then. `lock` yields a
-    function that saves the new ledger in the registry."""
+    """Writes into the queue document what the administrator answered about its limits. Asks for a
+    confirmation before it acquires the run lock, and again only if a limit has changed since then.
+    `lock` yields a function that saves the new ledger in the registry."""
     answered: list[str] = []
 
     def confirmed(source: SourceDocument) -> QueueEdit:
@@ -130,11 +130,11 @@ def rebase_queues(
 
 
 class _DeclinedError(Exception):
-    """The error that is raised if the administrator declines the new limits."""
+    """The error that ends the command if the administrator does not confirm the new limits."""
 
 
 def _rebase_lines(edit: QueueEdit) -> list[str]:
-    """Returns lines that show each limit before and after the edit and without lent nodes."""
+    """Returns lines of text: each limit before and after the edit, and without lent nodes."""
     lines = [
         f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
         for limit in edit.changes
