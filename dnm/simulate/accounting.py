@@ -27,7 +27,7 @@ class SimulationError(DnmError):
 
 
 class Accounting(Value):
-    """The jobs in their order, their nodes by type, and the number of lines that were left out."""
+    """The jobs that `sacct` lists, their nodes by type, and the number of omitted lines."""
 
     jobs: tuple[SimJob, ...] = ()
     nodes: dict[str, frozenset[str]] = {}
@@ -37,7 +37,7 @@ class Accounting(Value):
 def parse_jobs(
     text: str, since: datetime, until: datetime, type_of: Callable[[str], str | None]
 ) -> Accounting:
-    """Returns the jobs that were submitted from `since` to `until`, and the remaining part of those
+    """Returns the jobs that were submitted from `since` to `until`, and the remaining part of jobs
     that waited or ran at `since`. Raises SimulationError if no line is one of sacct's."""
     lines = text.splitlines()
     if len(lines) > MOST_JOBS:

@@ -1,4 +1,4 @@
-"""The batch side: jobs of whole nodes, first come first served, with backfill.
+"""The simulated Slurm: jobs of whole nodes, first come first served, with backfill.
 
 The rule is EASY backfill, as Slurm's sched/backfill does it for the first job in line: that job is
 promised the moment at which enough nodes will be free by the time limits of running jobs. A later
@@ -16,7 +16,7 @@ MIN_IDLE = 600.0  # min_idle_seconds of the shipped converter: what is idle for 
 
 @dataclass(frozen=True)
 class SimJob:
-    """A job that requests `nodes` whole nodes of a type, and ends by itself before its limit."""
+    """A job that requests `nodes` whole nodes of a type, and ends before its time limit."""
 
     at: float
     nodes: int
@@ -27,8 +27,8 @@ class SimJob:
 
 @dataclass
 class BatchSide:
-    """The nodes of one type that Slurm has in service, and its queue of jobs. `idle`: node name ->
-    since when. `waits`: each started job and the seconds that it has waited."""
+    """The nodes of one type that Slurm has in service, and its queue of jobs. `idle`: node -> the
+    start of its idle time. `waits`: each started job and the seconds that it has waited."""
 
     idle: dict[str, float]
     at: Callable[[float, Callable[[], None]], None]  # calls something back at a time
@@ -44,13 +44,13 @@ class BatchSide:
         self.start_jobs(now)
 
     def give(self, name: str, now: float) -> None:
-        """Puts a node in service in Slurm and starts jobs."""
+        """Adds a node that is in service in Slurm again, and starts jobs on it."""
         self.idle[name] = now
         self.start_jobs(now)
 
     def lendable(self, now: float) -> list[str]:
-        """Returns the nodes that have been idle for long enough and that no job is planned for, the
-        longest idle first."""
+        """Returns the nodes that could be lent, the longest idle first: they have been idle for
+        long enough, and no waiting job is planned for them."""
         idle = [name for name, since in self.idle.items() if now - since >= MIN_IDLE]
         planned = self._promise()[1] if idle and self.waiting else frozenset()
         return sorted((name for name in idle if name not in planned),
@@ -70,8 +70,8 @@ class BatchSide:
                 spare -= 0 if in_time else job.nodes
 
     def _promise(self) -> tuple[float, frozenset[str], int]:
-        """Returns when the first job in line can start at the latest, on which nodes, and how many
-        nodes are left over then."""
+        """Returns when the first waiting job starts at the latest, by the time limits of running
+        jobs, on which nodes, and how many nodes are free then besides."""
         free, first = list(self.idle), self.waiting[0]
         for when, names in sorted(self._ends.values()):
             free += names

@@ -18,16 +18,16 @@ NO_LENDING = "no-lending"
 
 
 class Price(Value):
-    """The price of a configuration, compared with no lending. `pods_saved`: the minutes that pods
-    waited less. `jobs_paid`: the minutes that jobs waited more."""
+    """The effect of a configuration, compared with no lending. `pods_saved`: by how many minutes
+    pods waited less in sum. `jobs_paid`: by how many minutes jobs waited more."""
 
     pods_saved: float
     jobs_paid: float
 
 
 class Comparison(Value):
-    """The figures of each configuration by name, in the given order; `prices` if the workload has
-    jobs. `errors`: the errors in the plans."""
+    """The simulated figures by name of the configuration, in the given order; `prices` if the
+    workload has jobs. `errors`: errors that dnm's plans contained."""
 
     workload: str
     figures: Mapping[str, Figures]
@@ -38,8 +38,8 @@ class Comparison(Value):
 def play_under(
     workload: Workload, config: Config | None, report: Callable[[float], object] | None = None
 ) -> tuple[Figures, tuple[str, ...]]:
-    """Plays the workload under a configuration, or without lending if it is None. Returns the
-    figures and the errors in the plans. `report` is called with the simulated fraction."""
+    """Simulates the workload under a configuration, or without lending if it is None. Returns the
+    figures and the errors in dnm's plans. Calls `report` with the fraction that is simulated."""
     if config is None:
         return play(workload, NobodyLends(), report)[1], ()
     policy = DnmPolicy(workload, as_played(config, workload))
@@ -50,7 +50,7 @@ def play_under(
 def side_by_side(
     workload: Workload, played: Mapping[str, tuple[Figures, tuple[str, ...]]]
 ) -> Comparison:
-    """Returns the comparison of these results of `play_under`, one of them without lending."""
+    """Compares these results of `play_under` with each other and with the one without lending."""
     without, _ = played[NO_LENDING]
     prices = {
         name: Price(
@@ -71,7 +71,7 @@ def side_by_side(
 
 def merge_configs(configs: Mapping[str, Config]) -> Config:
     """Returns the first configuration, extended by the namespaces and node types of the others and
-    with the largest cap: one simulated world then serves all of them."""
+    with the largest cap, so that one simulated cluster suits them all."""
     first, *further = configs.values()
     for other in further:
         first = msgspec.structs.replace(
@@ -84,16 +84,16 @@ def merge_configs(configs: Mapping[str, Config]) -> Config:
 
 
 def _larger(share: int | Share, other: int | Share) -> int | Share:
-    """Returns the larger cap; a percentage if there is one, as the number of nodes is unknown."""
+    """Returns the larger cap. A percentage counts as larger, as the number of nodes is unknown."""
     if isinstance(share, Share) or isinstance(other, Share):
         return share if isinstance(share, Share) else other
     return max(share, other)
 
 
 def as_played(config: Config, workload: Workload) -> Config:
-    """Returns the configuration as the simulated world can follow it: the workload's queues, node
-    types with one namespace each, no kubelet settings and no REST service. It has no excluded
-    nodes or partitions either, since dnm lends no node for which these are unknown."""
+    """Returns the configuration without options that the simulated cluster lacks. It keeps the
+    workload's queues and node types with one namespace each, without kubelet settings, REST service
+    and exclusions: dnm would lend no node for which these are unknown."""
     types = {
         name: msgspec.structs.replace(kind, labels={}, taints=(TAINT,), kubelet=None)
         for name, kind in config.node_types.items()

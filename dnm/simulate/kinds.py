@@ -1,11 +1,11 @@
-"""Pods from the record of demand. A line has how many pods of a kind waited, ran and were created;
-the result has when each pod was created, began and ended. Pure.
+"""The times of single pods, derived from the record of demand. A line of it has how many pods of a
+kind waited, ran and were created. The result has when each pod was created, began and ended. Pure.
 
 Among equal pods, the sums of their creation times show which ones began and ended. If the record
 has no sums, the oldest pod begins first, the one that began first ends first, and as few pods as
 possible were created, spread over the time in between. All pods of a gang begin when the last one
-has a node. A gang shrinks as its pods end, so only created pods show its size. The record never
-has pods that were created and deleted between two lines."""
+has a node. A gang shrinks as its pods end, so only created pods show its size. The record never has
+pods that were created and deleted between two lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Span(Value):
 
 
 class _Gang(NamedTuple):
-    """The latest gang: its number, how many of its pods were created so far, and its size."""
+    """The latest gang of a kind: its number, how many of its pods exist so far, and its size."""
 
     number: int = 0
     came: int = 0
@@ -51,7 +51,7 @@ class _Gang(NamedTuple):
 
 
 class _Kind:
-    """The pods of a kind: those that wait, those that run, and when each gang was complete."""
+    """Equal pods of a queue: those that wait, those that run, and when each gang was complete."""
 
     def __init__(self) -> None:
         self.gang = _Gang()
@@ -65,7 +65,7 @@ class _Kind:
 
 
 class KindReplay:
-    """A replay of lines of demand, oldest first. `cancelled`: pods deleted before they started."""
+    """A reader of demand lines, oldest first. `cancelled`: pods that were deleted unstarted."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -75,7 +75,7 @@ class KindReplay:
         self._gangs = 0
 
     def add(self, line: HistoryLine) -> None:
-        """Applies the numbers of one queue at one moment. Kinds that are not in `line` are gone."""
+        """Reads the line of a queue at one moment. Kinds of pods that it lacks have ended."""
         by_key: dict[_Key, list[PodKind]] = {}
         for kind in msgspec.convert(line.numbers.get("kinds", ()), tuple[PodKind, ...]):
             key = (line.queue, tuple(sorted(kind.request.items())), kind.gang > 0)
@@ -89,7 +89,7 @@ class KindReplay:
         self._last[line.queue] = line.time
 
     def close(self) -> list[Span]:
-        """Returns all pods. A pod that still runs gets no end."""
+        """Returns all pods with their times. A pod that still runs has no end."""
         for (queue, request, _), kind in self._kinds.items():
             waiting = ((created, self._last[queue], gang) for created, gang in kind.waiting)
             self._spans += _spans(queue, request, (*kind.running, *waiting), None)
@@ -127,9 +127,9 @@ class KindReplay:
             self.cancelled += 1
 
     def _gang_of(self, kind: _Kind, size: int, some: Sequence[PodKind]) -> int:
-        """Returns the number of a new pod's gang; 0: none. It is the last gang if that is
-        incomplete, and if its size is the same or has changed: `some` has no gang of the old
-        size."""
+        """Returns the number of the gang to which a new pod belongs; 0: none. A pod joins the
+        latest gang, unless that is complete or has another size. If `some` has no gang of its old
+        size, its size has changed."""
         if not size:
             return 0
         number, created, was = kind.gang
@@ -142,7 +142,7 @@ class KindReplay:
 
 
 def _together(some: Sequence[PodKind]) -> PodKind:
-    """Returns one kind with the sums of the numbers of `some`, which are gangs of several sizes."""
+    """Returns one kind with the summed numbers of `some`: equal pods in gangs of several sizes."""
     created = [kind.came for kind in some if kind.came is not None]
     sums = [kind.sums for kind in some if kind.sums]
     return PodKind(
@@ -158,7 +158,7 @@ def _together(some: Sequence[PodKind]) -> PodKind:
 def _moments(
     kind: _Kind, line: PodKind, count: int, before: datetime, now: datetime, gang: int
 ) -> Iterator[datetime]:
-    """Yields when the new pods were created: the recorded times, then estimates for other pods."""
+    """Yields when the new pods were created: the recorded times, then estimates for the others."""
     yield from (datetime.fromtimestamp(number, UTC) for number in line.came_at[:count])
     for number in range(count - len(line.came_at)):
         kind.came += not gang or number % gang == 0
@@ -169,7 +169,7 @@ def _moments(
 def _spans(
     queue: str, request: Request, pods: Iterable[_Pod], now: datetime | None
 ) -> Iterator[Span]:
-    """Yields these pods as spans that end at `now`, or never if `now` is None."""
+    """Yields the times of these pods. They end at `now`, or never if `now` is None."""
     for created, began, gang in pods:
         lasts = max((now - began).total_seconds(), 1.0) if now else _LONGER_THAN_ANY
         yield Span(queue=queue, came=created, began=began, lasts=lasts, request=request, gang=gang)
@@ -178,7 +178,7 @@ def _spans(
 def _sums(
     kind: _Kind, line: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
 ) -> tuple[float | None, float | None]:
-    """Returns the sums of the creation times of begun and of ended pods; None: not recorded."""
+    """Returns the sums of creation times of the pods that began and that ended; None: unknown."""
     if not (kind.sums and line.sums):
         return None, None
     waiting, running = (now - before for now, before in zip(line.sums, kind.sums, strict=True))
@@ -191,8 +191,8 @@ def _sums(
 
 
 def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
-    """Removes `count` pods and returns them. With `total`, these are pods with creation times whose
-    sum is near `total`; without it, the first ones."""
+    """Removes `count` pods from the list and returns them: those with a sum of creation times near
+    `total`, or the first ones if `total` is None."""
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
     chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)
@@ -203,7 +203,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Returns the indexes of `count` moments whose sum is near `total`; of few, the nearest."""
+    """Returns the indexes of `count` moments with a sum near `total` (the nearest, of a few)."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)
@@ -223,7 +223,7 @@ def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
 
 
 def _changes(waited: int, ran: int, line: PodKind) -> tuple[int, int, int]:
-    """Returns the numbers of pods that began, ended and were created between two observations."""
+    """Returns how many pods of a kind began, ended and were created between two lines of demand."""
     if line.came is None:
         begun, ended = max(line.bound - ran, 0), max(ran - line.bound, 0)
         # Fewer wait and no more run: some have begun in the place of others that ended.

@@ -1,4 +1,4 @@
-"""The cost of a policy in a world: waiting, node-hours, conversions."""
+"""The figures of a simulation: waiting times, node-hours, conversions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dnm.simulate.world import Policy, World
 
 
 class Waits(Value):
-    """Waiting times in minutes: the total, the 95th percentile and the longest."""
+    """Waiting times of pods or jobs in minutes: their sum, 95th percentile and maximum."""
 
     total: float
     late: float
@@ -19,7 +19,7 @@ class Waits(Value):
 
 class Figures(Value):
     """The cost of one policy. In node-hours: `lent` (out of Slurm's service), `idle` (without a pod
-    in Kubernetes), `booting` (in conversions and returns). `short`: lent for under 30 min."""
+    in Kubernetes), `booting` (converted or returned). `short`: nodes lent for under 30 minutes."""
 
     pods: Waits
     jobs: Waits
@@ -36,7 +36,7 @@ class Figures(Value):
 def play(
     workload: Workload, policy: Policy, report: Callable[[float], object] | None = None
 ) -> tuple[World, Figures]:
-    """Plays one workload under a policy in a new world; the same seed gives the same figures."""
+    """Simulates a workload under a policy in a new world. The same seed gives the same figures."""
     world = World(workload)
     ledger = world.play(policy, report)
     return world, Figures(
@@ -54,7 +54,7 @@ def play(
 
 
 def sum_up(seconds: Iterable[float]) -> Waits:
-    """Returns these waits in minutes: sum, 95th percentile and maximum; zeros if there are none."""
+    """Returns sum, 95th percentile and maximum of waits in minutes; zeros if there are no waits."""
     minutes = sorted(second / 60 for second in seconds) or [0.0]
     late = minutes[int(0.95 * (len(minutes) - 1))]
     return Waits(total=sum(minutes), late=late, longest=minutes[-1])

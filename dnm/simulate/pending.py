@@ -1,7 +1,7 @@
-"""The pending pods, in the order of their creation.
+"""The pending pods of the simulated cluster, in the order of their creation.
 
-If one pod does not fit, no pod of its kind does. So the scheduler reads only the first of each
-kind, and a year without lending, with all pods pending at the end, takes no longer than another."""
+If one pod does not fit, no pod of its kind does. So the scheduler tries only the first of each
+kind, and a year without lending, with all pods pending at the end, is as fast as any other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dnm.simulate.values import PodState
 
 
 class PendingPods:
-    """The pending pods by kind: queue, request, and whether they never start."""
+    """The pending pods by kind: pods with equal queue, request and `never_starts`."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], deque[tuple[int, PodState]]] = {}
@@ -32,7 +32,7 @@ class PendingPods:
         return bool(self._kinds)
 
     def take(self, bind: Callable[[PodState], bool]) -> None:
-        """Binds one pod after the other; skips the rest of a kind if one of it does not fit."""
+        """Binds one pod after the other. If a pod does not fit, skips all others of its kind."""
         heads = [(waiting[0][0], kind) for kind, waiting in self._kinds.items()]
         heapify(heads)
         while heads:

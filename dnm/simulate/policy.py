@@ -2,7 +2,7 @@
 
 Every interval is a run. A run leaves converters active that take longer than half of the interval,
 and the next runs read their output and their result, as with the shipped converter. After a run
-that changes nothing and waits for nothing, the policy rests until the next event (`_rest`)."""
+that changes nothing and waits for nothing, runs are skipped until the next event (`_rest`)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LASTING = frozenset(
 
 class DnmPolicy:
     """An installation of dnm in a simulated world. `errors`: the errors in its plans, each once.
-    `may_rest`: whether runs are left out that would do nothing."""
+    `may_rest`: whether the simulation skips runs that would do nothing, which saves time."""
 
     may_rest = True
     runs_after: float | None = SEEN_AFTER
@@ -103,7 +103,7 @@ class DnmPolicy:
         return world.now
 
     def _changed(self, world: World) -> object:
-        """Returns a value that changes if the inputs of the next plan may have changed."""
+        """Returns a value that differs from its last one if the next plan may differ."""
         if self._is_watchful:
             return world.changes
         spare = [
@@ -116,7 +116,7 @@ class DnmPolicy:
         return world.version, spare
 
     def _watch(self, world: World) -> None:
-        """Records which events matter to the next plan: all, or only those of nodes and quota."""
+        """Records which events can change the next plan: all, or only those of nodes and quota."""
         nodes = self._registry.nodes.values()
         self._idle = [node for node in nodes if node.idle_since is not None or node.is_needed]
         self._is_watchful = (
@@ -127,15 +127,15 @@ class DnmPolicy:
         self._seen = self._changed(world)
 
     def _note_errors(self, plan: Plan) -> None:
-        """Records the errors that a site would have to fix, without failed conversions."""
+        """Records the errors in the plan, for the user. Omits errors of failed conversions."""
         for error in plan.errors:
             is_of_request = error in plan.request_errors.values()
             if len(self.errors) < _MOST_ERRORS and not is_of_request:
                 self.errors[error] = None
 
     def _rest(self, world: World, plan: Plan) -> float:
-        """Returns until when further runs would do nothing if no event happens: queues and nodes
-        wait only for times that can be computed now. Otherwise returns 0."""
+        """Returns until when runs would do nothing without an event, so that they can be skipped:
+        queues and nodes wait only for computable times. Returns 0 if that does not hold."""
         nodes = self._registry.nodes.values()
         young = self._config.pending_grace.total_seconds() + 1
         is_settled = (
@@ -207,7 +207,7 @@ class DnmPolicy:
         return rows
 
     def _waiting_jobs(self, world: World) -> tuple[WaitingJobs, ...]:
-        """Returns the jobs that wait in Slurm, in the form of the converter's list."""
+        """Returns the jobs that wait in the simulated Slurm, as the converter would list them."""
         return tuple(
             WaitingJobs(
                 partition="batch",
@@ -221,7 +221,7 @@ class DnmPolicy:
         )
 
     def _ended(self, call: SimulatedCall) -> Ended:
-        """Returns the result of a converter's call so far: the nodes that have joined or failed."""
+        """Returns which nodes a call of the converter has made join so far, and which failed."""
         if not call.is_over:
             return Ended(names=tuple(call.joined))
         lines = tuple(f"{name} did not join" for name in call.failed)
@@ -343,7 +343,7 @@ def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
 
 
 def _maps_with(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
-    """Returns simulated objects of the configured queue systems with these limits."""
+    """Returns the objects of the configured queue system, in memory, with these limits."""
     maps: Any = {}
     if name := config.quota_system:
         module = import_module(f"dnm.queues.{name}.simulated")

@@ -1,4 +1,4 @@
-"""A workload from the site's own record. Pure.
+"""A workload for the simulation from the site's own records. Pure.
 
 There are two sources. The record of demand (`demand_days`) has, for each minute with a change, how
 many pods of each kind wait and run. Pods of a kind begin and end in the order of their creation.
@@ -6,7 +6,7 @@ Without that record, the history has only lent nodes. Each used node represents 
 request, from the request until the node was idle. The load of the permanent nodes is constant, and
 pods that never got a node are missing.
 
-The history gives the times of conversions and returns, and the share of failures, in both cases."""
+In both cases, the history gives the times of conversions and returns, and the share of failures."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _FEWEST_SECONDS = 60.0  # a node that was used for less was not wanted
 
 
 class Replay(Value):
-    """The use of a lent node by `pods` equal pods: they were created at `asked` and ran for `lasts`
-    seconds, each with this `request`."""
+    """The recorded use of a lent node: `pods` equal pods that were created at `asked` and ran for
+    `lasts` seconds, each with this `request`."""
 
     queue: str
     asked: datetime
@@ -44,8 +44,8 @@ class Replay(Value):
 
 
 class Recorded(Value):
-    """The content of the history from `since` until `until`. `fullness`: queue -> the used share of
-    its limit when it requested nodes. `notes`: facts that the lines do not show."""
+    """The records of a site from `since` until `until`. `fullness`: queue -> the used share of its
+    limit when dnm requested nodes for it. `notes`: facts that the records lack."""
 
     since: datetime
     until: datetime
@@ -61,7 +61,7 @@ class Recorded(Value):
 
 
 class Reader:
-    """A reader of the lines of the history, and of those of demand, the oldest first."""
+    """A reader of the lines of the history, and of the record of demand, the oldest first."""
 
     def __init__(self) -> None:
         self._first: datetime | None = None
@@ -93,7 +93,7 @@ class Reader:
             self._add_node(line)
 
     def close(self, registry: Registry, since: datetime, until: datetime) -> Recorded:
-        """Returns the content of all lines; `registry` completes nodes that are still lent."""
+        """Returns what all lines contain. `registry` has the nodes that are still lent."""
         for name, entry in registry.nodes.items():
             if name not in self._open and entry.phase is Phase.SERVING:
                 self._lent_before(name, entry, since)
@@ -118,7 +118,7 @@ class Reader:
 
     def _young_demand(self, until: datetime) -> str:
         """Returns since when demand is recorded, if that is less than half of the time with lent
-        nodes: such a record cannot represent the whole time. Otherwise returns an empty text."""
+        nodes: then the record is not used. Otherwise returns an empty text."""
         if not (self._demand_from and self._first and self._stays):
             return ""
         is_young = 2 * (until - self._demand_from) < until - self._first
@@ -171,7 +171,7 @@ class Reader:
                 self._leave(name, line)
 
     def _lent_before(self, name: str, entry: LentNode, since: datetime) -> None:
-        """Begins the record of a node that, by the registry, was lent before the first line."""
+        """Begins the record of a node that was lent before the first line, by the registry."""
         begun = max(entry.since, since)
         self._open[name] = {"queue": entry.queue, "asked": None, "joined": begun}
         self._open[name]["size"] = dict(entry.counted)
@@ -197,8 +197,8 @@ class Reader:
 
 
 def _stay(node: Mapping[str, Any], lasts: float) -> Replay:
-    """Returns the pods of a lent node: those of its request, as many as fit on it. Without a
-    request, it is one pod that fills the node from its joining on."""
+    """Returns the pods that a lent node had: as many of its request as fit on it. Without a
+    recorded request, it is one pod that fills the node from its joining on."""
     asked: HistoryLine | None = node["asked"]
     size = {name: amount for name, amount in node["size"].items() if name != "pods" and amount > 0}
     pods, request = pods_on(asked.numbers if asked else {}, size)
@@ -210,8 +210,8 @@ def _stay(node: Mapping[str, Any], lasts: float) -> Replay:
 def make_workload(
     recorded: Recorded, config: Config, registry: Registry, jobs: Accounting, seed: int
 ) -> Workload:
-    """Returns the workload of the monitored queues: their pods, their limits without lent nodes, as
-    many permanent nodes as the limits require, and the jobs."""
+    """Returns the workload of the monitored queues: their pods, their limits without lent nodes,
+    the permanent nodes that these limits require, and Slurm's jobs."""
     limits = {
         queue: dict(status.baseline or status.limit)
         for queue, status in registry.last_run.queues.items()
@@ -246,7 +246,7 @@ def make_workload(
 
 
 def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Returns namespace -> (queue, first node type), for monitored namespaces of these queues."""
+    """Returns namespace -> (queue, first node type), for namespaces with one of these queues."""
     paths = set(queues)
     return {
         name: (policy.queue, policy.node_types[0])
@@ -258,8 +258,8 @@ def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str,
 def classes_of(
     config: Config, lent: Mapping[str, frozenset[str]], jobs: Accounting
 ) -> dict[str, NodeClass]:
-    """Returns the node types with their numbers of nodes: if there are jobs, all nodes that the
-    record or the jobs name; otherwise the most nodes that may be lent."""
+    """Returns how many nodes each node type has: if there are jobs, all nodes that the record or
+    the jobs name; otherwise the most nodes that may be lent."""
     classes = {}
     most = config.max_converted_nodes
     if isinstance(most, Share) and not jobs.jobs:
@@ -278,7 +278,7 @@ def classes_of(
 
 
 def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, int]:
-    """Returns a queue's limit for permanent nodes; without a record of demand, the used part."""
+    """Returns a queue's limit for permanent nodes or, without recorded demand, its used part."""
     share = 1.0 if recorded.spans else recorded.fullness.get(queue, 0.0)
     return {name: int(amount * share) for name, amount in limit.items()}
 

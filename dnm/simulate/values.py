@@ -1,4 +1,4 @@
-"""The values of a world: users' requests, nodes, conversions, and the costs of a policy.
+"""The values of a simulated world: pods and jobs, nodes, conversions, and the costs of a policy.
 
 Amounts are in thousandths of a core and in bytes, times in seconds since the workload begins."""
 
@@ -26,7 +26,7 @@ SHORT = 1800.0  # a node that is given back sooner was hardly worth its two boot
 
 @dataclass(frozen=True)
 class Ask:
-    """A pod that a user will create at `at`; pods with the same `gang` begin together."""
+    """A pod that a user creates at the time `at`. Pods with the same `gang` begin together."""
 
     at: float
     lasts: float
@@ -38,8 +38,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """A type of batch node: its size, how many there are, what a joined node really offers
-    (`brings`, empty: the size), and the prefix of their names (empty: the type)."""
+    """A type of batch node: the size of a node, how many there are, and the prefix of their names
+    (empty: the type). `brings`: what a joined node offers, if not its size."""
 
     size: tuple[tuple[str, int], ...]
     count: int
@@ -103,7 +103,7 @@ class SimNode:
 
     @property
     def free_share(self) -> float:
-        """Returns the node's free share of cores and memory, as `nodesorting.go` adds it up."""
+        """Returns the node's free shares of cores and memory, added up as in `nodesorting.go`."""
         free, size = self.free, self.size
         cores = free["cpu"] / size["cpu"] if size.get("cpu") else 0.0
         memory = size.get("memory", 0)
@@ -126,7 +126,7 @@ class SimulatedCall:
 
 @dataclass
 class Cost:
-    """The cost of a policy, summed up while the world plays."""
+    """The costs of a policy so far, counted while the simulation runs."""
 
     waits: list[float] = field(default_factory=list)  # seconds, a pod each
     lent: float = 0.0  # node-seconds from the order to convert to being back in Slurm

@@ -37,7 +37,7 @@ class PodsOfFile(Value):
 
 
 class JobsOfFile(Value):
-    """Equal jobs of whole nodes; `limit` None: their limit is the time that they take."""
+    """Equal jobs of whole nodes. `limit`: their time limit (None: as long as they take)."""
 
     at: Moment
     lasts: Length
@@ -64,7 +64,7 @@ class WorkloadFile(Value):
 
 
 def parse_workload(content: bytes, config: Config, seed: int) -> Workload:
-    """Returns the workload of the file. Raises SimulationError that names the wrong part."""
+    """Returns the workload in the file. Raises SimulationError, which names the malformed part."""
     try:
         file = msgspec.json.decode(content, type=WorkloadFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -140,7 +140,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
 
 
 def _amounts(amounts: Amounts) -> dict[str, int]:
-    """Parses amounts as a pod requests them: cores (4, 500m), bytes, pieces."""
+    """Parses resource amounts as a pod requests them: cores (4, 500m), bytes, pieces."""
     return {name: _amount(name, str(amount)) for name, amount in amounts.items()}
 
 

@@ -37,9 +37,9 @@ from dnm.simulate.values import (
 
 
 class Policy(Protocol):
-    """A policy that is called once per `interval`; `run` returns when it may be called again, at
-    the earliest. `rests_until`: its decision holds until then, or until pods or nodes change.
-    `runs_after`: the delay of an additional call after a conversion has ended, or None."""
+    """The interface of what decides about lending. The world calls `run` once per `interval`; `run`
+    returns the earliest time of the next call. `rests_until`: no call is needed before, unless pods
+    or nodes change. `runs_after`: the delay of an additional call after a conversion, or None."""
 
     interval: float
     rests_until: float
@@ -53,7 +53,7 @@ class Policy(Protocol):
 
 
 class World:
-    """The state of the simulated cluster and batch side, their events, and a policy's actions."""
+    """The state of the simulated cluster and Slurm, their events, and the actions of a policy."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -103,12 +103,12 @@ class World:
         heapq.heappush(self._events, (when, self._number, is_batch, action))
 
     def _at_batch(self, when: float, action: Callable[[], None]) -> None:
-        """Schedules a change of jobs. Policies that request no node need not run after it."""
+        """Schedules an event of jobs. A policy that requests no node needs no run after it."""
         self.at(when, action, is_batch=True)
 
     def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Cost:
-        """Plays the whole time of the workload. Calls the policy every interval, unless it is busy
-        or rests, and `report` with the simulated fraction."""
+        """Simulates the whole time of the workload. Calls the policy every interval, unless it is
+        busy or has no reason to run, and `report` with the fraction that is simulated."""
         next_run = 0.0
         while self.now < self.workload.lasts:
             self.now = self._advance(next_run)
@@ -121,7 +121,7 @@ class World:
         return self._close()
 
     def _advance(self, until: float) -> float:
-        """Executes the events until the next run, and returns the time of that run."""
+        """Executes the events before the policy's next run. Returns the time of that run."""
         while self._events and self._events[0][0] <= (until := min(until, self._woken_at)):
             self.now, _, is_batch, action = heapq.heappop(self._events)
             action()
@@ -131,7 +131,7 @@ class World:
         return min(until, self._woken_at)
 
     def _ask_policy(self, policy: Policy) -> None:
-        """Schedules a run after a conversion; conversions that end together cause one run."""
+        """Schedules a run of the policy after a conversion, one for all that end together."""
         if policy.runs_after is not None:
             self._woken_at = min(self._woken_at, self.now + policy.runs_after)
 
@@ -162,7 +162,7 @@ class World:
         return self.ledger
 
     def job_waits(self) -> list[float]:
-        """Returns the seconds that each job has waited: until its start, or until now."""
+        """Returns how many seconds each job has waited: until its start, or until now."""
         waits = [wait for side in self.batch.values() for _, wait in side.waits]
         return waits + [self.now - job.at for side in self.batch.values() for job in side.waiting]
 
@@ -183,7 +183,7 @@ class World:
         self._new.clear()
 
     def path(self, queue: str) -> Iterable[str]:
-        """Yields the queue and those of its ancestors that have limits."""
+        """Yields the queue and its ancestors, without those that have no limits."""
         while queue and queue != "root":
             if queue in self.limits:
                 yield queue
@@ -277,13 +277,13 @@ class World:
     # --- nodes -------------------------------------------------------------------------------
 
     def lendable(self, node_type: str) -> list[str]:
-        """Returns the nodes that the converter would take now, in its order. Like the shipped one,
-        it avoids a node for a while after a failed conversion."""
+        """Returns the nodes that the converter would take now, in its order. Like the shipped
+        converter, it avoids a node for a while after a failed conversion."""
         names = self.batch[node_type].lendable(self.now)
         return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
 
     def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> SimulatedCall:
-        """Starts conversions of up to `count` nodes, of those that may be lent now."""
+        """Starts conversions of `count` nodes, or of fewer if fewer can be lent now."""
         side = self.batch[node_type]
         call = SimulatedCall(node_type, self.lendable(node_type)[:count])
         kind = self.workload.classes[node_type]
@@ -314,7 +314,7 @@ class World:
         self._ask_policy(policy)
 
     def _fail(self, policy: Policy, call: SimulatedCall, node: SimNode) -> None:
-        """Ends a conversion that failed: the converter returns the node, which takes a boot."""
+        """Ends a failed conversion. The converter returns the node to Slurm, which takes a boot."""
         call.failed.append(node.name)
         if self.workload.rests:
             row = self._failures[node.name] = self._failures.get(node.name, 0) + 1
@@ -332,8 +332,8 @@ class World:
         self.changes += 1
 
     def revert(self, name: str) -> None:
-        """Removes a node from Kubernetes; Slurm has it minutes later. A node that is being returned
-        is unchanged, since converters accept a repeated call."""
+        """Removes a node from Kubernetes; minutes later, Slurm has it again. Does nothing if that
+        has begun already, because converters accept a repeated call."""
         if name not in self.nodes:
             return
         node = self.nodes.pop(name)
