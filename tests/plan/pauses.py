@@ -1,4 +1,4 @@
-"""A sequence of idle times of one node, as the rule for the idle time sees it."""
+"""The cost of keeping a node for a sequence of idle times, by the rule that learns idle times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CONFIG = a_config()
 
 
 def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
-    """Plays idle times, given in seconds. Returns their cost under the rule, in node-seconds, and
-    how long the next idle node is kept."""
+    """Plays idle times of a node, in seconds. Returns what the rule costs for them in node-seconds,
+    and how long it keeps the next idle node."""
     registry, now, total = Registry(), NOW, 0.0
     for pause in pauses:
         serving = {"a001": a_lent_node(Phase.SERVING, idle_since=now)}

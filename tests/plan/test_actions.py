@@ -1,4 +1,4 @@
-"""The actions that follow from the decisions and the observed state, and their order."""
+"""Tests of the actions of a plan: which follow from its decisions, and their order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_marks_and_fences_follow_the_registry(
 
 
 def test_fenced_node_without_mark_serves_on_and_is_marked_again() -> None:
-    """Without a mark, dnm's cordon looks like an administrator's, so an administrator lifts it."""
+    """Without dnm's mark, its cordon looks like an administrator's, who has to lift it."""
     world = World().lent("a001", Phase.RELEASING, since=NOW)
     world.node("a001", mark=None, is_cordoned=True).set(maps=(queue_map(), None))
     decided = world.decided()

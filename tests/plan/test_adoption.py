@@ -1,4 +1,4 @@
-"""Nodes with a mark: this instance's without a record, or another instance's on a recorded node."""
+"""Tests of Nodes that have this instance's mark but no record, or a record but another's mark."""
 
 from __future__ import annotations
 

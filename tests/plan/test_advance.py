@@ -1,4 +1,4 @@
-"""The registry after the facts of all requests and nodes together have been applied."""
+"""Tests of how observed facts change the registry's requests and nodes, taken together."""
 
 from __future__ import annotations
 

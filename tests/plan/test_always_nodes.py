@@ -1,4 +1,4 @@
-"""Machines that always have a Node: while the taint marks one as Slurm's, dnm ignores it."""
+"""Tests of machines that always have a Node: while a taint gives it to Slurm, dnm ignores it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`batch_floor`: how many more nodes dnm may lend, one case for each row."""
+"""Tests of `batch_floor`, the number of nodes that Slurm keeps: how many more may be lent."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_claimed_node_does_not_count_against_the_batch_floor_again() -> None:
 
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])
 def test_plan_leaves_the_batch_floor_in_slurm(floor: int, asked: int) -> None:
-    """Ten nodes are idle, and pods need three of them."""
+    """Ten nodes of Slurm are idle, and pods need three of them."""
     world = wanting(3).configured(batch_floor=Floor(nodes=floor))
     conversions = world.converted()
     assert sum(request.count for request in conversions.requests) == asked

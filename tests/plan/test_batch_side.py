@@ -1,4 +1,4 @@
-"""When a run has to query the batch side, and when it can do without."""
+"""Tests of when a run has to query Slurm through the converter, and when it need not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caps, available batch nodes, pause, cooldown and back-off: all that stops a conversion."""
+"""Tests of what stops a lend: caps, too few idle nodes, pause, cooldown, back-off."""
 
 from __future__ import annotations
 

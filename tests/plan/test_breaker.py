@@ -1,5 +1,5 @@
-"""The circuit breaker of a queue: what trips it, which change of demand permits a retry, what
-closes it. The back-off of a node type: it grows, it ends, and it counts a conversion once."""
+"""Tests of a queue's circuit breaker, which stops lends after unused nodes: what opens it, permits
+a retry and closes it. Tests of a node type's back-off after failed conversions."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ LIMIT = {"cpu": 180_000, "memory": 900, "pods": 10}  # the node brings none of t
 def test_used_quota_closes_the_breaker(
     used: dict[str, int], fixed: tuple[str, ...], is_credited: bool
 ) -> None:
-    """The queue runs pods beyond its baseline, even if the node itself is empty."""
+    """A lent node counts as used if its queue uses more than its baseline, even if it is empty."""
     before = registry(OPEN, a_lent_node(counted=COUNTED))
     demand = Demand(queues={QUEUE: QueueDemand(queue=QUEUE, used=used)}, groups=(), nodes={})
     limits = {

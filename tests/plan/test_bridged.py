@@ -1,4 +1,4 @@
-"""dnm beside slurm-bridge: dnm lends no machine that slurm-bridge would taint."""
+"""Tests of dnm beside slurm-bridge: dnm lends no machine that slurm-bridge would taint."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_interrupted_lend_is_not_continued_beside_slurm_bridge(
 
 
 def test_leaving_node_with_bridge_taint_keeps_leaving() -> None:
-    """slurm-bridge evicts its pods, so the node becomes empty without any action."""
+    """slurm-bridge's taint evicts the node's pods, so dnm need not act to empty the node."""
     world = serving(leaves="overdue", was_used=True)
     world.nodes[-1] = a_node(taints=(MANAGED,), is_cordoned=True, mark=FENCED)
     after = world.advanced()
@@ -152,7 +152,7 @@ LABELLED = {"scheduler.slinky.slurm.net/external-node": ""}
 
 @pytest.mark.parametrize("label", ["external-node", "slurm-bridge-external-node"])
 def test_bridge_label_assigns_an_unlent_node_to_slurm(label: str) -> None:
-    """bridge-convert lends it. A bridge label added later does not undo the lend."""
+    """The label gives a Node without dnm's mark to Slurm; a lent Node keeps its mark and stays."""
     labels = {f"scheduler.slinky.slurm.net/{label}": ""}
     assert bridged("a050", labels=labels).is_with_batch
     assert not a_node(labels=labels).is_with_batch
@@ -163,7 +163,7 @@ def test_bridge_label_assigns_an_unlent_node_to_slurm(label: str) -> None:
 
 
 def test_bridge_nodes_alone_show_that_slurm_bridge_is_active() -> None:
-    """Pods cannot use them, yet they show that slurm-bridge would taint a bare machine."""
+    """Nodes of slurm-bridge give pods nothing, but show that it would taint a bare machine."""
     world = wanting()
     world.nodes.append(bridged("b1", labels=LABELLED))
     world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}

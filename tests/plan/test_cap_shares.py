@@ -1,4 +1,4 @@
-"""Caps in per cent of the batch side's nodes: their value in nodes, and their effect on a plan."""
+"""Tests of caps in per cent of Slurm's nodes: their value in nodes, and their effect on a plan."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def site(**changes: Any) -> Config:
 
 
 def test_percentage_cap_counts_only_nodes_of_its_types() -> None:
-    """A node without a type is never lent, so it does not count."""
+    """A node of no configured type is never lent, so it does not count."""
     config = resolve_shares(site(), LISTED)
     assert config.max_converted_nodes == 6 and not config.has_shares
     assert config.node_types["a"].max_nodes == 2 and config.node_types["b"].max_nodes is None
@@ -86,7 +86,7 @@ def caps(cap: Share) -> dict[str, dict[str, Any]]:
 def test_plan_requests_no_more_than_the_percentage_cap(
     name: str, percent: float, asked: int
 ) -> None:
-    """Ten nodes are idle, and pods need three of them."""
+    """Ten nodes of Slurm are idle, and pods need three of them."""
     conversions = wanting(3).configured(**caps(Share(percent=percent))[name]).converted()
     assert sum(request.count for request in conversions.requests) == asked
     if not asked:
@@ -106,7 +106,7 @@ def test_plan_requests_no_more_than_the_percentage_cap(
 def test_nothing_is_lent_while_the_total_behind_a_percentage_is_unknown(
     name: str, batch: Any, reason: ReasonText, detail: str
 ) -> None:
-    """Checks too that lent nodes stay."""
+    """dnm returns no lent node for that reason."""
     world = wanting(3).lent("a001").node("a001").configured(**caps(QUARTER)[name])
     plan = world.set(batch=batch).plan()
     assert not plan.registry.requests and "a001" in plan.registry.nodes

@@ -1,4 +1,4 @@
-"""The account that is charged for lent nodes, and the pods' requests in the registry."""
+"""Tests of the Slurm account that pays for lent nodes, and of the recorded requests of pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_of(world: World, charges: bool = True) -> Plan:
 
 
 def accounts(plan: Plan) -> list[str]:
-    """Returns the accounts of the requests, which the registry and the converter must agree on."""
+    """Returns the account of each lend request; the registry and the converter get the same."""
     lines = [
         action.request.account for action in plan.actions if isinstance(action, StartConversion)
     ]
@@ -60,7 +60,7 @@ def test_account_of_an_order_precedes_that_of_its_namespace(
 
 
 def charge(world: World, account: str) -> World:
-    """Charges the namespace's lends to an account."""
+    """Configures the Slurm account that pays for the namespace's lends."""
     return world.configured(namespaces=namespace_policy(world.config, charge_account=account))
 
 

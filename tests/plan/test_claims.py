@@ -1,4 +1,4 @@
-"""Claims of this instance without a running converter: how dnm resolves and counts each."""
+"""Tests of claims (nodes that the converter holds in Slurm) of which no converter runs any more."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows_with_claims(*names: str) -> list[BatchNode]:
 
 
 def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
-    """Returns the adopted nodes, the claims that count, and the errors."""
+    """Returns the nodes that dnm adopts, the claims that fill its caps, and the errors."""
     result = record_claims(a_config(), Registry(nodes=nodes), nodes, requests, recorded)
     return result.nodes, result.claimed, (*result.errors, *result.node_errors)
 
@@ -143,7 +143,7 @@ def test_unreadable_batch_side_keeps_all_recorded_claims() -> None:
 
 
 def test_request_of_dead_converter_leaves_its_claims() -> None:
-    """The host died: one node had joined, one was claimed, one was not reached."""
+    """The converter's host died when it had lent one of three nodes and claimed another."""
     request = a_request(count=3, converter=CONVERTER, names=("a001",))
     rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
     arrived = a_node("a001", mark=None, labels={"dev": "true"})
@@ -207,7 +207,7 @@ def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
 
 
 def test_joining_node_of_dead_converter_becomes_a_claim() -> None:
-    """The converter named it before the host died. dnm would wait for a Node that never joins."""
+    """The host died after the converter had printed the node's name, so no Node will join."""
     world = World().lent("a001", Phase.JOINING, since=NOW, converter=CONVERTER)
     world.batch = {"a001": claimed("a001", claim(namespace="")), **world.batch}
     plan = world.plan()
@@ -220,7 +220,7 @@ def test_joining_node_of_dead_converter_becomes_a_claim() -> None:
 
 
 def stranded(*names: str, **config: Any) -> World:
-    """Builds nodes that are claimed for `dev`. Each pending pod needs one node of the type."""
+    """Builds a world in which a dead converter has left claims of these nodes for `dev`."""
     world = World().configured(**config)
     rows = {name: claimed(name) for name in names}
     other = {

@@ -1,4 +1,4 @@
-"""Consolidation: which half-empty nodes get no new pods, since when, and what reopens them."""
+"""Tests of consolidation: which half-empty nodes get no new pods, since when, what reopens them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_SPARE = NOW - SPARE_FOR
 
 
 def used(*vcores: int, **changes: Any) -> World:
-    """Builds nodes of 128 cores, each with one pod of that many millicores."""
+    """Builds a lent node of 128 cores for each of `vcores`, with a pod of so many millicores."""
     world = World()
     for number, vcore in enumerate(vcores, 1):
         name = f"a{number:03}"
@@ -32,7 +32,7 @@ def used(*vcores: int, **changes: Any) -> World:
 
 
 def spare(*vcores: int, **changes: Any) -> World:
-    """Builds the same nodes; the first one has been spare for long enough."""
+    """Builds the nodes of `used`. The pods of the first have long fitted on the others."""
     return used(*vcores, **changes).recorded(spare_nodes={"a001": LONG_SPARE})
 
 

@@ -1,4 +1,4 @@
-"""Requests for nodes: their size, their namespace, and the nodes that did not come from them."""
+"""Tests of lend requests: how many nodes for which namespace, and which Nodes existed before."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_waiting_queue_reports_the_time_of_its_next_chance(demand: str, node_cou
 
 
 def test_request_records_present_nodes_that_are_not_lent() -> None:
-    """A recorded node has an owner. dnm must be able to lend it again after its return."""
+    """`nodes_before` has Nodes that no request brought. dnm may lend a001 again after a return."""
     world = wanting(3).node("a007", mark=None).node("a003", mark=None).node("b1", mark=None)
     world.lent("a001", was_used=True).node("a001")
     (request,) = world.converted().requests
@@ -93,7 +93,7 @@ def test_requests_have_distinct_recorded_ids() -> None:
 
 @pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
 def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) -> None:
-    """Checks too that dnm lends nothing more until a run can query YuniKorn."""
+    """Without an answer of YuniKorn, the breaker stays closed, but dnm lends nothing either."""
     world = (
         World().with_pods(*pods(2)).with_facts(queue_facts=facts_of((queue_map(), None), yunikorn))
     )
@@ -118,7 +118,7 @@ def test_tripped_breaker_does_not_stop_nodes_for_min_nodes() -> None:
 
 
 def test_nodes_for_min_nodes_take_no_chance_of_the_breaker() -> None:
-    """Otherwise the breaker would close, and unchanged pods would get a node."""
+    """A request for min_nodes does not count as the breaker's one retry, which is for the pods."""
     world = World().recorded(breakers={QUEUE: TRIPPED})
     world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
     converted = world.converted()
@@ -127,7 +127,7 @@ def test_nodes_for_min_nodes_take_no_chance_of_the_breaker() -> None:
 
 
 def test_chance_stays_a_single_node_while_that_node_is_joining() -> None:
-    """Otherwise a lend of several minutes would request one more node in each run."""
+    """The breaker permits one node as a retry. While it joins, no run requests another one."""
     world = wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=1)})
     world.lent("a001", Phase.JOINING)
     converted = world.converted()
@@ -146,7 +146,7 @@ def test_chance_is_a_single_node_for_all_namespaces_of_a_queue(breaker: Breaker)
 
 
 def test_breaker_opened_by_an_image_holds_back_min_nodes_and_pods() -> None:
-    """A node for min_nodes can fail too. Without the breaker each run would lend one more."""
+    """If an image cannot be pulled, nodes for min_nodes fail too, so they have to wait as well."""
     world = World().configured(namespaces=namespace_policy(World().config, min_nodes=2))
     waits = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
     held = world.recorded(breakers={QUEUE: waits}).converted()

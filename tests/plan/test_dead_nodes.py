@@ -1,4 +1,4 @@
-"""Unusable nodes: dnm returns them, lends others instead, and no demand counts them."""
+"""Tests of unusable lent nodes: dnm returns them and lends others; they are no free capacity."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def dead(node: dict[str, Any], **fields: Any) -> World:
 
 
 def of_two(**changes: Any) -> World:
-    """Builds two namespaces that share a queue; the idle node has the label of the first one."""
+    """Builds two namespaces that share a queue, and an idle node lent to the first one."""
     world = World().lent("a001", **IDLE).node("a001")
     two = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",), **changes)
     return world.configured(namespaces={**world.config.namespaces, "two": two})
@@ -64,7 +64,7 @@ def for_two() -> World:
 def test_unusable_node_is_released_before_its_replacement_is_requested(
     node: dict[str, Any],
 ) -> None:
-    """Once, one plan did both and broke an invariant, so that dnm did nothing in any run."""
+    """Once, one plan both released the node and requested another, and was refused in each run."""
     world = dead(node)
     first = world.plan()
     assert not first.is_refused, first.errors
@@ -124,7 +124,7 @@ def test_fenced_unusable_node_is_not_wanted_again(node: dict[str, Any]) -> None:
 def test_reset_node_that_never_joined_is_released(
     fields: dict[str, Any], node: dict[str, Any]
 ) -> None:
-    """Once, such a node served while NotReady, or failed and was reset again."""
+    """After `dnm reset`, the node once served although it was NotReady, or failed once more."""
     world = World().lent(
         "a001", Phase.FAILED, since=LONG_AGO, counted={}, error="no join", **fields
     )

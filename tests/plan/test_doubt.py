@@ -1,4 +1,4 @@
-"""Well-formed lists that cannot be true."""
+"""Tests that dnm distrusts valid but implausible lists, such as a list without any pods."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ LAST = RunRecord(attended=("a001", "k1"))
 
 
 def listed(*stays: str, work: Mapping[str, int] = {}, kind: str = "is_daemonset") -> Snapshot:
-    """Builds a list of pods: DaemonSet pods on some Nodes, and that many working pods on others."""
+    """Builds a snapshot with DaemonSet pods on the Nodes `stays`, and `work` pods on others."""
     shape = PodShape(request={"cpu": 1000, "pods": 1})
     flags: dict[str, Any] = {kind: True}
     pods = [

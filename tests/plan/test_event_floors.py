@@ -1,4 +1,4 @@
-"""Events set floors: nodes are lent in time, kept until the end, and sized as pending pods are."""
+"""Tests of events of the calendar: dnm lends their nodes in time and keeps them until the end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def world(*events: CalendarEvent, **changes: Any) -> World:
 
 
 def floor(asked: World) -> dict[str, int]:
-    """Returns the floor of the only namespace, by node type."""
+    """Returns node type -> how many nodes the current events require for the namespace."""
     rows = [dict(node_floor.of_type) for node_floor in active_floors(asked.inputs())]
     return rows[0] if rows else {}
 
@@ -179,7 +179,7 @@ def test_event_windows_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyP
 
 
 def test_unreadable_event_is_reported_once_and_keeps_its_previous_nodes() -> None:
-    """The event's node stays by the last valid reading; the other node is returned."""
+    """The unreadable event keeps the number of nodes that dnm read last; only a past one ends."""
     asked = world().recorded(calendars={"/nonexistent/dnm.ini": KeptCalendar(
         events=(event(nodes=1, name="w"), event(NOW - timedelta(days=1), nodes=1, name="v")),
         troubles=("[event:w] nodes = x: is no number",),
@@ -194,7 +194,7 @@ def test_unreadable_event_is_reported_once_and_keeps_its_previous_nodes() -> Non
 
 
 def test_event_sized_by_its_pods_waits_for_a_readable_list_of_pods() -> None:
-    """The pods of other namespaces decide how much of the nodes is free."""
+    """An event with `pods` needs fewer nodes if present ones are free, which pods decide."""
     asked = world(event())
     assert floor(asked) == {"a": 5}
     unread = Unreadable(subject="pods", error="pods: 403 Forbidden")
@@ -210,7 +210,7 @@ def test_same_event_in_two_places_counts_once() -> None:
 
 
 def test_larger_next_occurrence_gets_its_nodes_in_time() -> None:
-    """Events of a series share one name. The second starts in ten minutes, when the first ends."""
+    """Two events have one name. dnm lends for the larger second one while the first still runs."""
     first = event(NOW - 50 * MINUTE, hours=1, pods=10)
     second = event(NOW + 10 * MINUTE, pods=75)
     assert floor(world(first, second)) == floor(world(second)) == {"a": 5}
@@ -254,7 +254,7 @@ def test_lending_for_an_event_begins_by_the_learned_lead_time(
 
 
 def test_node_needed_by_an_event_is_not_returned_shortly_before() -> None:
-    """The return takes as long as the lead, as far as dnm has measured, and so does the lend."""
+    """A return and a new lend would take longer than the time until the event."""
     for ahead, reason in ((61 * MINUTE, Reason.KEPT_READY), (62 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
         asked = world(event(NOW + ahead, nodes=5), headroom=1.0)
         asked.lent("a001", idle_since=LONG_AGO, was_used=True).node("a001")
@@ -263,7 +263,7 @@ def test_node_needed_by_an_event_is_not_returned_shortly_before() -> None:
 
 
 def test_nodes_lent_for_an_event_stay_if_the_learned_lead_shrinks() -> None:
-    """dnm lent them 29 minutes ahead, by the default lead of a site without measurements."""
+    """dnm lent them 30 minutes ahead, the default. Measured lends then made that time shorter."""
     learned = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}
     asked = world(event(NOW + 29 * MINUTE, nodes=2), headroom=1.0).recorded(lend_times=learned)
     asked.lent("a001", asked_at=NOW - MINUTE, idle_since=LONG_AGO, was_used=True).node("a001")
@@ -276,7 +276,7 @@ def test_nodes_lent_for_an_event_stay_if_the_learned_lead_shrinks() -> None:
 
 
 def test_reapplied_queue_document_requests_no_further_node() -> None:
-    """Its limits omit the lent node: 16 of 32 pods have capacity and quota on that node."""
+    """The new document's limits omit the lent node, but the node still counts for the event."""
     asked = world(event(pods=32)).node("k2", mark=None, labels={}, allocatable=PERMANENT)
     asked.lent("a001").node("a001")
     as_recorded = floor(asked)

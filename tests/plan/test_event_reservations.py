@@ -1,4 +1,4 @@
-"""Reservations ahead of events: the planner requests them, and Slurm refuses some."""
+"""Tests of reserving nodes in Slurm ahead of events: plans request it, and Slurm refuses some."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER_RESERVATIONS = ("dnm-ev-workshop-20260303T1200-000000-a059", "dnm-ev-x", "
 
 
 class Reserving(World):
-    """A world with ten machines in Slurm, which reserves all of them except those in `taken`."""
+    """A world with ten machines in Slurm, of which Slurm refuses to reserve those in `taken`."""
 
     def __init__(self, *events: CalendarEvent, taken: tuple[str, ...] = (), **changes: Any) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def test_workshop_is_reserved_once_from_lead_time_to_end() -> None:
 
 @pytest.mark.parametrize("reports_begins", [True, False], ids=["told", "not-told"])
 def test_reservation_that_begins_after_lending_is_replaced(reports_begins: bool) -> None:
-    """The measured lend time has grown since. A job uses one node in the meantime."""
+    """Lends take longer now, so reservations must begin earlier. A job prevents one of them."""
     workshop = event(NOW + DAY, nodes=3)
     asked = Reserving(workshop)
     asked.tells_begins = reports_begins
@@ -206,7 +206,7 @@ def test_retry_time_of_a_fast_clock_blocks_no_reservation() -> None:
 
 
 def test_reservation_shrinks_to_lent_nodes_once_the_event_has_them() -> None:
-    """Checks too that no further node is reserved once lending has begun."""
+    """Once dnm lends for the event, it reserves no more nodes and releases those not needed."""
     now = event(NOW + MINUTE, nodes=2)
     asked = Reserving(now)
     assert not steps(asked.step())
@@ -242,7 +242,7 @@ BOUNDS: dict[str, tuple[dict[str, Any], int]] = {
 def test_nodes_that_a_rule_keeps_from_lending_are_not_reserved(
     key: dict[str, Any], count: int
 ) -> None:
-    """A reserved node would be idle in Slurm until the end of the event."""
+    """A reservation of a node that dnm may not lend would leave it idle until the event ends."""
     asked = Reserving(event(NOW + DAY, nodes=5))
     for name, value in key.items():
         kept = getattr(asked.config, name)
@@ -285,7 +285,7 @@ def test_converter_without_reserve_option_is_reported() -> None:
 
 
 def test_released_reservation_is_available_to_another_event_in_the_same_run() -> None:
-    """Checks that the other event does not wait ten minutes for the retry."""
+    """The other event gets the node at once, not by its next try in ten minutes."""
     two = event(NOW + 2 * DAY, name="two", nodes=5)
     asked = Reserving(event(NOW + DAY, name="one", nodes=5), two)
     asked.step()
@@ -320,7 +320,7 @@ def test_node_list_without_reservations_starts_no_reservation() -> None:
 
 
 class Counted(dict[str, BatchNode]):
-    """A reservation source that counts how often the planner reads all of it."""
+    """Slurm's nodes, with a count of how often the planner iterates over all of them."""
 
     looks = 0
 
@@ -371,7 +371,7 @@ FEWER = [
                 min_size=1, max_size=5))  # fmt: skip
 @example(FEWER)
 def test_reservations_equal_calendar_demand_after_any_changes(history: list[Any]) -> None:
-    """The invariant: an event gets the requested nodes, or all that exist. Then nothing changes."""
+    """After any changes, each event has all requested nodes, or all that Slurm can reserve."""
     asked = Reserving()
     for events, taken, minutes in history:
         asked.configured(calendar_events=tuple(events))
@@ -432,7 +432,7 @@ def test_cap_of_zero_releases_all_reservation() -> None:
 
 @pytest.mark.parametrize(("later", "reserved"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
 def test_simultaneous_events_share_the_caps(later: int, reserved: int) -> None:
-    """Reserved nodes beyond the caps would be idle for the whole event."""
+    """Nodes reserved beyond the caps could not be lent and would be idle for the whole event."""
     item, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
     asked = Reserving(item, two, max_converted_nodes=6)
     for _ in range(2):
@@ -444,7 +444,7 @@ def test_simultaneous_events_share_the_caps(later: int, reserved: int) -> None:
 
 
 def test_two_events_with_the_same_name_and_time_are_reported() -> None:
-    """Their reservations would have the same name."""
+    """dnm names a reservation by event and time, so both events would have the same ones."""
     item, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
     asked = Reserving(item)
     more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))

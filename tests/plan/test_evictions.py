@@ -1,4 +1,4 @@
-"""Evictions: from which nodes, what prevents them, and what dnm reports."""
+"""Tests of evictions: from which nodes dnm evicts pods, what prevents that, and the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DUE = Eviction(since=NOW)
 
 
 def evicting(count: int = 1, **changes: Any) -> World:
-    """Builds a fenced node with that many pods, which an administrator is emptying."""
+    """Builds a fenced node with `count` pods, for which an administrator requested an eviction."""
     entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.MANUAL, "eviction": DUE}
     world = World().lent("a001", **{**entry, **changes})
     world.node("a001", is_cordoned=True, mark=FENCED)
@@ -126,7 +126,7 @@ def test_hold_cancels_an_eviction() -> None:
 
 
 def test_node_with_pods_is_not_passed_to_the_converter() -> None:
-    """Terminating pods take time. The ordinary rule waits for them in every phase."""
+    """Evicted pods take time to end. dnm waits for them in every phase before the return."""
     away = {"a001": a_batch_node(in_service=False)}
     for phase in (Phase.SERVING, Phase.RELEASING, Phase.RETURNING):
         world = evicting(phase=phase).set(batch=away)

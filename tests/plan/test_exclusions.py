@@ -1,5 +1,5 @@
-"""Nodes that are excluded from lending: by which rule, how the converter learns it, and what
-happens to an excluded node that joins nevertheless."""
+"""Tests of nodes that a site excludes from lending: by which rules, how dnm passes them to the
+converter, and what happens to an excluded node that joins nevertheless."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def arrived(**changes: Any) -> World:
 
 
 def test_excluded_node_that_arrives_leaves_at_once_and_counts_as_failure() -> None:
-    """It does not raise the limit of its queue. It counts as a failed conversion of the type."""
+    """The node does not raise its queue's limit. Its node type backs off as after a failure."""
     plan = excluding(arrived(leave_out="a050"), "a050").plan()
     entry = plan.registry.nodes["a050"]
     assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.EXCLUDED, {})
@@ -194,8 +194,8 @@ def test_converter_that_ignores_its_exclusions_is_blamed(
 
 
 def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
-    """An administrator excludes it between the call and the join. The same run requests other
-    nodes."""
+    """An administrator excluded the node while it was joining, so nothing failed. The same run
+    requests another node."""
     excluded = {"a050": Keeping(since=NOW, requester="kim")}
     world = arrived().recorded(excluded=excluded).with_pods(*wanting(1).pods)
     plan = world.plan()
@@ -218,7 +218,7 @@ def ended_claim() -> World:
 
 
 def marked() -> World:
-    """Builds a lent node and no registry of it."""
+    """Builds a Node with dnm's mark that the registry does not contain."""
     return World().node("a050").set(batch={"a050": a_batch_node("a050", in_service=False)})
 
 
@@ -278,7 +278,7 @@ RULES: list[dict[str, Any]] = [
     ],
 )
 def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unread: Any) -> None:
-    """Unknown facts neither return a node nor accept it for good."""
+    """Unless dnm knows partitions and features of a node, it keeps the node and judges it later."""
     world = arrived(names=("a050",)).configured(**rule).set(batch=unread)
     world.registry = world.advanced().registry
     entry = world.registry.nodes["a050"]
@@ -317,7 +317,7 @@ def test_excluded_node_keeps_leaving_while_it_is_excluded(
 
 
 def test_expired_hold_or_exclusion_is_removed_and_reported_once() -> None:
-    """A hold of a node that is not lent stays until its own end."""
+    """A hold ends at its end time, even if its node is not lent."""
     over, lasting = Keeping(since=NOW, until=NOW), Keeping(since=NOW, until=LATER)
     world = World().recorded(
         held=("a050", "a051", "a052"),

@@ -1,5 +1,5 @@
-"""The order of the decision table: if two rows match, the upper one decides. Each pair of
-neighbours that can both match has a named case, and the order decides its answer."""
+"""Tests of the order of the decision table for lent nodes: if two rows match, the upper one
+decides. Each pair of neighbours that can both match has a case in which the order matters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLIND = PodList(pods=(), unreadable={"dev": "forbidden"})
 
 
 class Spec(NamedTuple):
-    """A node in a world, and its decision. `refusal`: why dnm cannot change any limit."""
+    """A world with a node, and the expected decision. `refusal` is why limits cannot change."""
 
     name: str
     world: World
@@ -54,7 +54,7 @@ def idle(**changes: object) -> World:
 
 
 def eviction() -> World:
-    """Builds a node that serves pods and that an administrator wants to empty."""
+    """Builds a serving node with a pod, for which an administrator requested an eviction."""
     world = serving(leaves=Leaving.MANUAL, eviction=Eviction(since=LONG_AGO), was_used=True)
     return world.with_pods(*pods(1, SMALL, node="a001"))
 
@@ -64,12 +64,12 @@ def fenced_for(**changes: object) -> World:
 
 
 def counted() -> World:
-    """Builds a fenced node that the queue document still counts."""
+    """Builds a fenced node that the limits of the queue document still contain."""
     return fenced().set(maps=(queue_map({"a001": {"cpu": 128_000}}), None))
 
 
 def returning(world: World) -> World:
-    """Builds a held node after a failed call, or after a run that was killed before its call."""
+    """Builds a node that an administrator holds, in phase `returning`, while no converter runs."""
     return world.lent("a001", Phase.RETURNING, was_used=True).recorded(held=("a001",))
 
 
@@ -124,7 +124,7 @@ def test_earlier_row_of_decision_table_wins(expected: Spec) -> None:
 
 
 def neighbours(up: set[At]) -> list[tuple[Row, Row]]:
-    """Returns pairs of adjacent rows for the same candidate."""
+    """Returns the pairs of adjacent rows among those that apply at these points of a plan."""
     rows = [row for row in TABLE if up & {*row.at}]
     return list(pairwise(rows))
 

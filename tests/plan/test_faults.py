@@ -1,5 +1,5 @@
-"""`fault_conditions`: dnm empties and returns a lent node that reports a fault, and Slurm gets the
-fault as the reason. The tests cover what delays the return, and which reports count."""
+"""Tests of `fault_conditions`: dnm empties and returns a lent node if its Node reports a fault, and
+drains it in Slurm with that reason. They cover what delays the return, and which reports count."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
 
 
 def test_fault_seen_on_a_fenced_node_is_recorded() -> None:
-    """Once, it was returned as healthy, or unfenced if its queue needed a node."""
+    """Once, dnm returned the node as healthy, or unfenced it if its queue needed a node."""
     world = World().configured(fault_conditions=SIGNS).lent("a001", Phase.RELEASING, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED, conditions=BAD).with_pods(*pods(1))
     world.set(batch={"a001": a_batch_node(in_service=False)})
@@ -127,7 +127,7 @@ def test_conditions_are_read_only_from_marked_nodes() -> None:
     ],
 )
 def test_fault_overrides_orders_and_earlier_reasons_to_leave(fields: dict[str, Any]) -> None:
-    """Once, new pods started on it until its time ended, or its pods were never evicted."""
+    """Once, an order or an earlier reason kept its pods running, and new ones started."""
     world = used(conditions=BAD).configured(options={"max_lend_hours": timedelta(hours=1)})
     entry = world.lent("a001", was_used=True, **fields).plan().registry.nodes["a001"]
     assert entry.leaves == Leaving.FAULTY

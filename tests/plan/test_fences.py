@@ -1,4 +1,4 @@
-"""Fences: which node is unfenced, fenced next, passed to the converter, or ignored."""
+"""Tests of fences (dnm's cordons): which nodes dnm fences, unfences, returns, or ignores."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nothing_is_fenced_or_unfenced_while_pods_or_nodes_are_unreadable(unread
 
 
 def test_stalled_pods_create_no_demand_in_the_same_run() -> None:
-    """The pods did not start, although node, capacity and quota were free for the idle time."""
+    """Pods that did not start on an idle node for its whole idle time do not keep it any longer."""
     world = serving(idle_since=LONG_AGO, since=NOW - timedelta(hours=9), was_used=True)
     world.with_pods(*pods(2, SMALL, created="2026-03-02T03:00:00Z"))
     world.set(batch={"a001": a_batch_node(in_service=False)})
@@ -71,7 +71,7 @@ def test_no_node_is_requested_beside_a_node_that_is_unfenced() -> None:
 
 
 def test_idle_time_of_a_needed_node_begins_when_the_need_ends() -> None:
-    """Pods on permanent nodes use its quota: it stays, and its idle time restarts after that."""
+    """The node is idle, but pods elsewhere need its quota. Its idle time counts from their end."""
     used = pods(104, SMALL, node="k1")  # of one core each, and the queue has 80
     needed = idle().with_pods(*used).decisions()
     assert needed.verdicts["a001"].reason is Reason.NEEDED

@@ -1,4 +1,4 @@
-"""Floors: the fewest nodes that a namespace has, independent of its current pods."""
+"""Tests of floors, the fewest nodes that a namespace keeps whatever its pods need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_node_lent_for_a_floor_reports_the_reason_of_the_floor() -> None:
 
 @pytest.mark.parametrize("idle_since", [LONG_AGO, NOW], ids=["for-long", "since-now"])
 def test_idle_node_kept_for_a_floor_reports_the_reason_of_the_floor(idle_since: datetime) -> None:
-    """Checks it before the end of the idle time too, when the node would stay anyway."""
+    """dnm names the floor also before the end of the idle time, when the node would stay anyway."""
     (verdict,) = floored(serving(idle_since=idle_since), 1).plan().nodes
     assert (verdict.reason, verdict.detail) == (Reason.KEPT_READY, WORKSHOP)
 

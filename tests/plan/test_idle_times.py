@@ -1,5 +1,5 @@
-"""The time that an idle node is kept: what dnm learns from earlier idle times of its queue, and the
-highest cost. The lend time that dnm learns from earlier lends."""
+"""Tests of how long dnm keeps an idle node: what it learns from earlier idle times of the queue,
+and the highest cost. Tests of the duration of a lend that dnm learns from earlier lends."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def idle(phase: Phase = Phase.SERVING, since: datetime | None = BEGAN, **more: o
 def learned(
     before: LentNode | None, after: LentNode | None, known: LentAgain = NONE, needed: int = 0
 ) -> LentAgain:
-    """Returns the record after one observation of one node, if the queue needs `needed` nodes
-    more."""
+    """Returns what dnm has learned from a change of one node from `before` to `after`, while the
+    queue needs `needed` more nodes."""
     nodes = {"a001": before} if before else {}
     was = Registry(nodes=nodes, lent_again={QUEUE: known})
     nodes = {"a001": after} if after else {}
@@ -109,7 +109,7 @@ def test_idle_times_of_an_unmonitored_queue_are_removed() -> None:
 
 
 def test_queue_without_lendable_nodes_learns_from_its_returns() -> None:
-    """Its pod waits, and batch has no idle node to lend."""
+    """If a pod waits after a return, the return was too early, even if no node can be lent now."""
     world = wanting().recorded(lent_again={QUEUE: GONE}).set(batch={})
     assert world.plan().registry.lent_again == {QUEUE: LentAgain(gone=(BEGAN,))}
 
@@ -144,7 +144,7 @@ def test_a_return_that_was_not_missed_counts_before_it_is_recorded() -> None:
 
 
 def test_idle_time_has_a_minimum() -> None:
-    """Holds even if a conversion takes three seconds."""
+    """The minimum holds even if a conversion takes only three seconds."""
     assert best_time((), 6.0) == best_time((10_000,), 6.0) == LEAST
 
 
@@ -163,7 +163,7 @@ PAUSES = st.lists(st.integers(1, 4000) | st.sampled_from((721, 1801, 2701)), max
 def test_learned_idle_times_cost_at_most_three_and_a_quarter_optimum(
     pauses: list[int],
 ) -> None:
-    """docs/adr/0010-one-idle-rule.md has the proof."""
+    """The optimum knows all idle times. docs/adr/0010-one-idle-rule.md has the proof."""
     best = sum(min(pause, BACK) for pause in pauses)
     assert paid(pauses)[0] <= (1 + LONG) * best
 

@@ -1,4 +1,4 @@
-"""The invariants of every plan: a correct plan passes, and each violation is named."""
+"""Tests of the check of each plan: a correct plan passes, and each violated invariant is named."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_caps_of_type_and_namespace_are_invariants(of: str) -> None:
 
 @pytest.mark.parametrize("world", [serving(), fenced(), wanting(3)], ids=["idle", "goes", "wants"])
 def test_plan_that_violates_an_invariant_is_refused_with_a_sentence(world: World) -> None:
-    """A refused plan keeps only the actions that end a hanging converter."""
+    """dnm executes only those actions of a refused plan that end a hanging converter."""
     process = ConverterProcess(pid=1, start_ticks=1)
     wrong = (Unfence(node="k1"), EndConverter(key="x", process=process))
     made, inputs = world.plan(), world.inputs()
@@ -179,8 +179,8 @@ LISTED = [
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_no_combination_of_manual_changes_makes_a_plan_refused(phase: Phase) -> None:
-    """A plan that breaks an invariant stops every run until an administrator acts.
-    So the test combines each phase, Node, row of Slurm's, work and request."""
+    """A refused plan would recur in each run until an administrator acts. So the test combines each
+    phase with any Node, state in Slurm, pods and request."""
     move = {"to": "notebook", "attempts": 1} if phase is Phase.MOVING else {}
     for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.MANUAL)):
         working, waiting = pods(works, SMALL, node="a001"), pods(2, BIG)[1:]

@@ -1,4 +1,4 @@
-"""Facts that a run checks before it decides: times of a wrong clock, unreadable inputs."""
+"""Tests of facts that a run checks before it decides: times of a wrong clock, unreadable inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_future_times_of_a_wrong_clock_are_reset_to_now() -> None:
 
 
 def test_retry_after_a_clock_jump_waits_for_its_back_off_only() -> None:
-    """Once, the retry waited for an hour, however short its back-off was."""
+    """After a clock had been ahead, retries once waited for an hour, however short the back-off."""
     config, ahead = a_config(check_interval=timedelta(minutes=1)), NOW + timedelta(days=900)
     failed = a_lent_node(Phase.RETURNING, attempts=1, error="exit code 3", retry_after=ahead)
     at_work = a_lent_node(Phase.RETURNING, attempts=1, retry_after=ahead, converter=CONVERTER)

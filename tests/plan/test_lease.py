@@ -1,4 +1,4 @@
-"""The registry that may act for an instance: the one in the Lease, or any one after a day."""
+"""Tests of which registry may act for an instance: that in the Lease, or any after a day."""
 
 from __future__ import annotations
 

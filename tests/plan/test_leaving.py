@@ -1,5 +1,5 @@
-"""Nodes that are fenced although pods use them: why, which, and when the fence is lifted. Once
-empty, they are returned, even if their queue needs them."""
+"""Tests of lent nodes that have to leave although pods use them: why, which, and when one may stay.
+dnm fences them and returns them once they are empty, even if their queue needs them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_overdue_node_with_a_cordon_of_an_administrator_stays() -> None:
 
 
 def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
-    """If dnm may list pods in some namespaces only, it would stay fenced and never be returned."""
+    """If dnm can list the pods of some namespaces only, it could never return a fenced node."""
     world = World().lent("a001", since=LONG_AGO).node("a001")
     world.with_facts(pods=PodList(pods=(), cluster_wide=False))
     plan = world.configured(options={"max_lend_hours": HOUR}).plan()
@@ -123,7 +123,7 @@ def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
 
 
 def eviction(count: int = 0, **changes: Any) -> World:
-    """Builds a fenced node with that many pods."""
+    """Builds a node that dnm fenced because its lend time is over, with `count` pods on it."""
     world = World().configured(options={"max_lend_hours": HOUR})
     entry = {"was_used": True, "since": LONG_AGO, "leaves": "overdue"}
     world.lent("a001", **{**entry, **changes})
@@ -248,7 +248,7 @@ def test_hours_of_returned_nodes_are_kept() -> None:
 
 
 def test_used_up_budget_fences_nodes_and_stops_lending() -> None:
-    """A node was lent two hours ago, and pods wait for another one."""
+    """The budget is two node-hours a week. A node was lent two hours ago; pods need another."""
     world = used(lent_since=LONG_AGO).with_pods(*pods(3))
     world.configured(namespaces=namespace_policy(world.config, options={"node_hours_per_week": 2}))
     plan = world.plan()

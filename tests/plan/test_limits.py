@@ -1,4 +1,4 @@
-"""The limits before and after the fences: their inputs, and when dnm cannot compute them."""
+"""Tests of the limits of queues before and after nodes are fenced, and when they are unknown."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_edit_of_limits_is_planned_once_without_fences() -> None:
 
 
 def test_limit_lowered_manually_below_the_lent_amount_is_fixed() -> None:
-    """No node raises this limit, so dnm requests none for it."""
+    """An administrator set it below the lent amount. dnm keeps it, so no node would raise it."""
     text = queue_map({"a001": COUNTED}).data["queues.yaml"]
     lowered = text.replace("vcore: 208", "vcore: 100").replace("vcore: 136", "vcore: 8")
     assert lowered != text
@@ -151,7 +151,7 @@ def test_written_ledger_is_recorded_in_case_the_annotation_is_lost() -> None:
 
 
 def test_registry_of_an_older_dnm_without_ledger_needs_an_administrator() -> None:
-    """If nothing was lent, this is the first growth. Otherwise an administrator has to decide."""
+    """Without a ledger, limits are baselines only if nothing was lent; else dnm has to ask."""
     bare = serving().set(maps=(queue_map(), None))
     assert not bare.plan().needs_person
     status = QueueStatus(

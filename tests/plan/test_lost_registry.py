@@ -1,4 +1,4 @@
-"""The part of a registry that the Lease keeps, and the registry that replaces a lost one."""
+"""Tests of a lost registry: which parts of it the Lease keeps, and what replaces it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Queues with low utilization of lent nodes: when dnm notes them, since when, when it reports them,
-and which queues it never reports."""
+"""Tests of reporting queues that use little of their lent nodes: since when dnm records it, when it
+reports it, and which queues it never reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE = NOW - timedelta(minutes=90)
 
 
 def used(nodes: int = 30, vcore: int = CORE, memory: int = 10**9, **changes: Any) -> World:
-    """Builds nodes with one pod on each."""
+    """Builds lent nodes with one small pod on each."""
     world = World()
     shape = PodShape(request={"cpu": vcore, "memory": memory, "pods": 1})
     for number in range(1, nodes + 1):

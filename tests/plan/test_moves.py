@@ -1,5 +1,5 @@
-"""Nodes that change their queue without a reboot: which ones may, and what each fact means during
-the move. Any interruption ends with the node in one of the two queues."""
+"""Tests of `move_in_place`, which gives a lent node to another queue without a reboot: which may
+move, and what facts mean meanwhile. An interrupted move ends in one of the two queues."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def fenced(namespace: str, **changes: Any) -> dict[str, Any]:
 
 
 def moving(world: World | None = None, node: dict[str, Any] | None = None, **entry: Any) -> World:
-    """Builds the next run's world: the node is fenced, in no queue's ledger, and still needed."""
+    """Builds the world after a run that began a move: the node is fenced, and no limit has it."""
     world = wanted(site()) if world is None else world
     changes = {"to": "notebook", "was_used": True, "since": NOW - timedelta(minutes=1), **entry}
     world.lent("a001", Phase.MOVING, **changes)
@@ -179,7 +179,7 @@ WORLDS: dict[str, Callable[[], World]] = {
 
 
 def _converting(world: World) -> World:
-    """Adds the running request of the first namespace's nodes."""
+    """Adds a lend request of the first namespace, of which the converter runs."""
     world.with_facts(running_converters=frozenset((CONVERTER,)))
     return world.recorded(requests=(a_request(converter=CONVERTER),))
 
@@ -216,7 +216,7 @@ def test_queue_below_its_min_nodes_may_take_an_idle_node() -> None:
 
 @pytest.mark.parametrize("opened_by", ["pods", ""])
 def test_move_for_min_nodes_takes_no_chance_of_the_breaker(opened_by: str) -> None:
-    """Once, the move closed the breaker, and the next run requested a node for the same pods."""
+    """Once, such a move closed the breaker, so that the next run lent a node for the same pods."""
     breakers = {OTHER: Breaker(unused=3, tripped_at=NOW, trips=3, demand=opened_by)}
     after = of_idle(site(min_nodes=1)).recorded(breakers=breakers).plan().registry
     assert after.nodes["a001"].state == MOVE and after.breakers == breakers
@@ -311,7 +311,7 @@ def test_move_is_cancelled_before_relabeling_by_any_reason(name: str) -> None:
 
 
 def test_relabeled_node_is_not_recalled_while_its_pods_are_unknown() -> None:
-    """The new namespace no longer needs the node, yet gets it, because it carries its labels."""
+    """The node has the new namespace's labels, and may have its pods, so it stays with it."""
     world = _with_partial_pods(moving(site(), node=fenced("notebook")))
     assert world.plan().registry.nodes["a001"].phase is Phase.MOVING
     assert world.with_facts().plan().registry.nodes["a001"].namespace == "notebook"
@@ -330,7 +330,7 @@ WAITS: dict[str, Callable[[], World]] = {
 
 
 def _with_partial_pods(world: World) -> World:
-    """Makes the pods of some namespaces unreadable."""
+    """Makes dnm able to list the pods of some namespaces only."""
     return world.with_facts(pods=PodList(pods=world.pods, cluster_wide=False))
 
 
@@ -353,7 +353,7 @@ def test_failed_move_is_retried_with_growing_delay() -> None:
 
 
 def test_cancelled_move_keeps_the_idle_clock_and_delays_the_next_move() -> None:
-    """The idle time of the node continues, and the next move of it is delayed."""
+    """After the move is cancelled, its idle time continues, and it may not move again at once."""
     entry = moving(site(), idle_since=IDLE, attempts=1).plan().registry.nodes["a001"]
     pause = MovePause(attempts=2, until=NOW + timedelta(minutes=4))
     assert isinstance(entry.state, Serving)
@@ -423,7 +423,7 @@ def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
 
 
 def test_moved_node_that_registers_again_serves_no_queue() -> None:
-    """Its kubelet has the labels of the namespace of the lend, not of the move."""
+    """The kubelet registers the Node with the labels of its first namespace, so it fails."""
     entry: dict[str, Any] = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
     for phase in (Phase.SERVING, Phase.FAILED):
         world = site().lent("a001", phase, **entry).node("a001", **node_fields("dev"))
@@ -507,7 +507,7 @@ def _relabeled(node: Node, change: Any) -> Node:
 
 
 def test_node_without_the_devices_of_its_type_is_not_moved() -> None:
-    """The node would join a queue with pods that request these devices."""
+    """Pods of the new queue request devices that the node lacks."""
     gpu = "nvidia.com/gpu"
     world = site()
     with_gpus = msgspec.structs.replace(world.config.node_types["a"], size={**SIZE, gpu: 8})

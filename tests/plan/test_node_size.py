@@ -1,4 +1,4 @@
-"""The size that dnm counts for a lent node, whatever its kubelet reports."""
+"""Tests of the size with which dnm counts a lent node, whatever its kubelet reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`readiness_checks`: a joining node is closed to pods until all checks of its type pass. The tests
-cover each check, its report, its action, and a node that never passes."""
+"""Tests of `readiness_checks`: dnm keeps a joining node closed to pods until all checks of its type
+pass. They cover each check, its report, its action, and a node that never passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PULLER, PROBE = "dev/dnm-images-a001", "site/dnm-probe-a001"
 
 
 def joining(text: str, look: Any = None, held: int = 5, **changes: Any) -> World:
-    """Builds a node that has been Ready for that many minutes, with the taint on it."""
+    """Builds a joining node that has dnm's taint and has been Ready for `held` minutes."""
     since = NOW - timedelta(minutes=held)
     opening = Opening(held={"node": since - timedelta(minutes=1), "ready": since})
     entry: dict[str, Any] = {"opening": opening, "asked_at": ASKED, **changes}
@@ -170,7 +170,7 @@ def test_late_readiness_check_returns_the_node(
 
 
 def test_image_that_cannot_be_pulled_is_retried_later_with_a_single_node() -> None:
-    """Only the queue waits, while its pods are the same. Nodes seen at once count once."""
+    """The queue waits, then gets one node as a test. Two nodes that fail in a run count once."""
     world = joining("images within 4m", look := CloseLook(waiting=(WAITS,)))
     (entry,) = world.registry.nodes.values()
     world.lent("a002", Phase.JOINING, asked_at=ASKED, opening=entry.opening)
@@ -221,7 +221,7 @@ def test_unopened_node_is_returned_despite_demand() -> None:
 
 
 def test_readiness_times_of_a_fast_clock_are_reset_to_now() -> None:
-    """Otherwise no check would be late until that time is reached."""
+    """A time in the future would make the deadline of a check unreachable."""
     plan = joining("condition Healthy=True", CloseLook(conditions={}), held=-600_000).plan()
     assert set(opening_of(plan).held.values()) == {NOW}
 
@@ -357,8 +357,8 @@ def test_no_node_is_requested_while_an_opening_node_is_enough() -> None:
 
 
 def test_opening_node_counts_as_joining_and_the_shortfall_is_requested() -> None:
-    """Its taint is dnm's own, and dnm removes it, as it does those in the type's list. Pods need
-    not tolerate them."""
+    """Pods need not tolerate the taints of a joining node that dnm removes or waits for, so the
+    node counts for them."""
     net = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
     for count, reason in ((1, Reason.ON_THE_WAY), (2, Reason.LACKS_NODES)):
         world = joining("taint readiness.k8s.io/net").with_pods(*pods(count))

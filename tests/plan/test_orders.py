@@ -1,5 +1,5 @@
-"""Orders of administrators: how many nodes are requested, what `--force` overrides and what it
-never does, which nodes stay and for how long. Nodes that were lent manually."""
+"""Tests of orders (nodes that an administrator requests by `dnm lend`): how many are requested,
+what `--force` overrides, which nodes stay and for how long. Tests of nodes lent manually."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_queue_reports_that_it_waits_behind_an_order() -> None:
 
 
 def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
-    """Without the delay each lend for an order would power-cycle one more machine for nothing."""
+    """While an image can't be pulled, each node for an order would be power-cycled for nothing."""
     world = ordered(is_forced=True, count=1)
     failed = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
     world.recorded(breakers={QUEUE: failed})
@@ -181,7 +181,7 @@ def test_force_overrides_restrictions_and_never_caps(
 def test_force_does_not_override_a_back_off_that_the_order_caused(
     failed_at: datetime, cooldown: int, is_passed: bool
 ) -> None:
-    """Otherwise every run would call a converter that always fails, until the order ends."""
+    """`--force` overrides an earlier back-off only, or each run would call a failing converter."""
     backoff = msgspec.structs.replace(BACKED_OFF["a"], since=failed_at)
     forced = ordered(is_forced=True).recorded(
         backoffs={"a": backoff}, last_conversion=NOW - timedelta(minutes=5)
@@ -290,7 +290,7 @@ def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:
 
 
 def test_unused_nodes_of_an_order_do_not_trip_the_breaker() -> None:
-    """Three were unused. None counts, neither while it serves nor when it is returned."""
+    """Three nodes of an order were unused; the breaker counts them neither now nor later."""
     world = wanting(1)
     for number in range(3):
         world.lent(f"a00{number}", stays_until=EARLIER, since=EARLIER)

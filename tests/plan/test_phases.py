@@ -1,4 +1,4 @@
-"""Each fact in each phase: the change to the record, and the reason."""
+"""Tests of how each observed fact changes a lent node's record in each phase, and the reason."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ GPU, HALF = "nvidia.com/gpu", {name: amount // 2 for name, amount in SIZE.items(
 def test_counted_size_of_a_node_only_grows(
     counted: dict[str, int], seen: dict[str, int], after: dict[str, int], is_ready: bool
 ) -> None:
-    """Its queue was promised this size. A restarting plugin shows less for a moment."""
+    """A restarting device plugin reports less for a moment. The queue's limit must not follow."""
     node = a_node(allocatable=seen, is_ready=is_ready)
     node_transition = advance_node(
         a_config(node_types={"a": NodeType(name="a", size={**SIZE, GPU: 4})}),
@@ -223,8 +223,8 @@ def test_counted_size_of_a_node_only_grows(
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_no_fact_returns_a_node_with_work(phase: Phase) -> None:
-    """A node with pods, or that Slurm has or may have, or that accepts pods, is never returned. A
-    node is forgotten only if Slurm has it and Kubernetes has not."""
+    """dnm never returns a node that has or accepts pods, or that Slurm has or may have in service.
+    It forgets a node only if Slurm has it and Kubernetes has no such Node."""
     marks, both = (a_node().mark, FENCED, None), (False, True)
     ages = (timedelta(hours=-1), timedelta(), timedelta(hours=2))
     for present, cordoned, mark, in_service, pods, attempts, age in product(

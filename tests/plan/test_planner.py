@@ -1,4 +1,4 @@
-"""The report and the actions of a plan, for every reason. Values in, values out."""
+"""Tests of a whole plan, made from values: its report and its actions, for every reason."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_failed_converter_of_a_killed_run_causes_the_back_off() -> None:
 
 
 def test_queue_that_gets_a_node_does_not_report_waiting() -> None:
-    """Two namespaces share a queue. The run lends for one if it cannot for the other."""
+    """If only one of the namespaces that share a queue gets a node, the queue reports that."""
     world = two_namespaces().configured(max_conversions_per_run=3)
     world.with_pods(*pods(3), *pods(3, namespace="two", app_id="b"))
     plan = world.plan()
@@ -336,7 +336,7 @@ def test_equal_facts_give_equal_plans() -> None:
 
 
 def test_plan_text_does_not_change_with_the_minute() -> None:
-    """A run without a change then rewrites nothing."""
+    """If the text had times in it, a run without other changes would write the registry."""
     world = serving(idle_since=NOW)
     first = world.plan()
     second = world.with_facts(taken_at=NOW + timedelta(minutes=2)).plan()
@@ -355,6 +355,6 @@ def test_node_of_a_removed_type_is_returned() -> None:
 
 
 def test_recorded_pods_do_not_depend_on_their_order() -> None:
-    """A list and its later changes report the pods in different orders."""
+    """A full list of pods and a list with later changes have different orders."""
     five = pods(5, SMALL, node="a001")
     assert holders_of(five, {"a001"}) == holders_of(five[::-1], {"a001"})

@@ -1,4 +1,4 @@
-"""Every registry, snapshot and configuration leads to a plan that dnm may carry out.
+"""Tests that each registry, snapshot and configuration gives a plan that dnm does not refuse.
 
 The test draws worlds of two types, three namespaces in two queues, eight machines and most rules,
 in any combination. Once, two combined options made dnm refuse every plan."""
@@ -51,7 +51,7 @@ class Draw(Random):
         return self.random() < share
 
     def some(self, share: float, **values: Any) -> dict[str, Any]:
-        """Returns each of the values with that probability."""
+        """Returns the values, each one only with the probability `share`."""
         return {key: value for key, value in values.items() if self.is_so(share)}
 
     def moment(self, least: int = -600, most: int = 10) -> datetime:
@@ -158,7 +158,7 @@ class Draw(Random):
 
 
 def machine(draw: Draw, world: World, lent: Lent, name: str) -> None:
-    """Adds a lent machine with its Node, or a machine of Slurm's."""
+    """Adds a machine to the world: lent, with a random record and Node, or in Slurm."""
     if draw.is_so(0.35):
         world.batch[name] = a_batch_node(name, in_service=draw.choice([True, True, False, None]))
         if draw.is_so(0.1):
@@ -241,7 +241,7 @@ def record(draw: Draw, world: World) -> None:
 
 
 def see(draw: Draw, world: World, lent: Lent) -> None:
-    """Sets the queue document with the lent nodes, and the unreadable parts."""
+    """Sets the queue document for the lent nodes, and makes random parts unreadable."""
     config_map = queue_map()
     if any(lent.values()):
         wants = QueueWants(instance_id="prod", nodes=lent, remembered="")

@@ -1,4 +1,4 @@
-"""Conversion requests: which nodes belong to one, and when dnm gives it up."""
+"""Tests of lend requests: which joined nodes belong to a request, and when dnm gives it up."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_request_of_a_killed_run_gets_a_new_join_timeout() -> None:
 
 
 def test_unnamed_nodes_wait_while_slurm_is_unread() -> None:
-    """Only Slurm knows the owner of a node, and what a converter without claims has left behind."""
+    """If the converter did not name a node, only Slurm shows whether it is this instance's."""
     late = a_request(ended=True, since=LONG_AGO, names=("a002",), count=2)
     seen = facts([NEW, a_node("a003", mark=None)])
     mute = msgspec.structs.replace(seen, batch=None)
@@ -92,7 +92,7 @@ def test_unnamed_nodes_wait_while_slurm_is_unread() -> None:
 
 
 def test_converter_that_loses_dnm_instance_is_reported() -> None:
-    """With a wrapper that passes DNM_INSTANCE on, the node would be claimed for this instance."""
+    """Slurm shows the default instance for the node, so the wrapper script drops DNM_INSTANCE."""
     late = a_request(ended=True, since=LONG_AGO, names=("a002",))
     claimed = a_batch_node("a002", False, claim=BatchClaim(instance="default"))
     step = advance_request(a_config(), late, frozenset(), facts([NEW], [claimed]))
@@ -119,7 +119,7 @@ def test_node_of_a_request_is_taken_by_no_other_request() -> None:
 
 
 def test_unnamed_nodes_are_limited_to_the_requested_count() -> None:
-    """Another host's nodes look the same, and would exceed the cap."""
+    """A Node that joined may be another host's, so dnm takes no more than it requested."""
     request = a_request(ended=True, count=2, names=("a009",))
     seen = facts([NEW, a_node("a003", mark=None), a_node("a009", mark=None)])
     after = advance_request(a_config(), request, frozenset(), seen)
@@ -188,8 +188,8 @@ def test_failed_call_waits_only_for_half_converted_nodes(batch: Any, count: int 
 def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
     batch: Any, error: str, left: int | None
 ) -> None:
-    """The same run requests the missing nodes again. The type does not back off, because it brings
-    nodes."""
+    """The same run requests the missing nodes again. The node type does not back off, since some
+    nodes joined."""
     part = a_request(id="r1", ended=True, count=3, names=("a009",), error=error)
     seen = facts([a_node("a009", mark=None)], batch)
     step = advance_request(a_config(), part, frozenset(), seen)

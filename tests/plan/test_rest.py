@@ -1,8 +1,7 @@
-"""Steady state: once nothing changes, dnm stops acting and stays so.
+"""Tests of the steady state: once nothing changes in the clusters, dnm does not act any more.
 
-Random histories run against the real planner; then no pods arrive and none end. Some pods never
-start, and some nodes bring less than their type promises.
-"""
+The real planner plays random histories; then no pods arrive and none end. Some pods never start,
+and some nodes are smaller than their type."""
 
 from __future__ import annotations
 
@@ -110,7 +109,7 @@ def test_unchanged_demand_leads_to_no_action(
 
 
 class Budgeted(AwakePolicy):
-    """A world that limits one namespace's node-hours a week, and counts them by its Nodes."""
+    """A dnm with a weekly budget of node-hours for a namespace, and a count of the used hours."""
 
     def __init__(self, workload: Workload, hours: float) -> None:
         policies = {
@@ -147,5 +146,5 @@ class Budgeted(AwakePolicy):
 @histories(4)
 @given(workloads(), st.sampled_from((0.5, 1.0, 3.0, 10.0)))
 def test_budget_is_never_exceeded(workload: Workload, hours: float) -> None:
-    """The budget holds for any pods. Beyond it, no further node-hours are used."""
+    """dnm uses no more node-hours than `node_hours_per_week`, whatever pods arrive."""
     World(workload).play(Budgeted(workload, hours))

@@ -1,5 +1,5 @@
-"""Large numbers, names and lists that a tenant can create. The plan and its records stay as large
-as the site, and other tenants are served."""
+"""Tests of large numbers, long names and lists that a tenant can create: the plan and its records
+stay small, and dnm serves the other tenants."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
 
 
 def names(number: int) -> PodShape:
-    """Returns a shape with thirty resources that no node has."""
+    """Returns the shape of a pod that requests thirty invented resources."""
     invented = {f"x{number}.{'y' * 200}.io/a{item}": 1 for item in range(30)}
     return PodShape(request={"cpu": 100, "pods": 1, **invented})
 
@@ -63,7 +63,7 @@ def world(*some: Pod) -> World:
 
 
 def written(plan: Plan) -> dict[str, int]:
-    """Returns the bytes of each record of a plan, and the lines of its metrics."""
+    """Returns how large the records of a plan are in bytes, and its metrics in lines."""
     registry = msgspec.structs.replace(
         plan.registry, last_run=RunRecord(queues=dict(plan.status), notes=plan.notes)
     )
@@ -183,7 +183,7 @@ def test_longest_reason_is_a_bounded_sentence() -> None:
 
 
 def test_invented_resource_names_of_a_node_are_not_recorded() -> None:
-    """Its kubelet reports the resources, and `kube/nodes.py` bounds their number."""
+    """A kubelet may report any resources; a plan does not record their names."""
     malformed = a_node("k9", mark=None, allocatable={f"z{n}.io/d": 1 for n in range(64)})
     some = world().set(nodes=(malformed,))
     assert len(some.plan().status[QUEUE].pending) <= 3

@@ -1,4 +1,4 @@
-"""Properties of every verdict and every record; the tests check them in each case."""
+"""Checks of properties that each decision and each record has, which tests apply in every case."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dnm.plan.new_requests import Conversions
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Wraps `phases.advance_node`. Checks that the verdict names this node and is complete, that a
-    new phase begins now, and that a failure has an error in record and verdict."""
+    """Calls `phases.advance_node` and checks its result: the verdict names this node and is
+    complete, a new phase begins now, and a failure has an error in record and verdict."""
     after = phases.advance_node(config, name, entry, facts)
     assert after.verdict.node == name
     _check_verdict(after.verdict)
@@ -28,7 +28,7 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
 
 
 def check_converted(after: Conversions) -> Conversions:
-    """Checks that every monitored queue has its own complete verdict."""
+    """Checks that each queue's verdict names the queue and is complete. Returns the argument."""
     for queue, verdict in after.verdicts.items():
         assert verdict.queue == queue
         _check_verdict(verdict)

@@ -1,4 +1,4 @@
-"""The inputs of a plan in a short form: a snapshot and a registry that a case changes."""
+"""Inputs of a plan for tests: a default snapshot and registry, which a test changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ REMEMBERED = {
 
 
 def facts_of(maps: Any, view: Any = None) -> YunikornFacts:
-    """Returns the queues' facts of a snapshot from its two ConfigMaps, or from a failed read."""
+    """Returns what a run has read of YuniKorn: its two ConfigMaps or an error, and its REST API."""
     if isinstance(maps, Unreadable):
         return YunikornFacts(unread=maps, view=view)
     return YunikornFacts(maps=maps, view=view)
@@ -72,7 +72,7 @@ def facts_of(maps: Any, view: Any = None) -> YunikornFacts:
 def queue_map(
     lent: dict[str, dict[str, int]] | None = None, text: str = WORKSHOP_QUEUES
 ) -> ConfigMap:
-    """Returns the ConfigMap as dnm left it while these nodes served."""
+    """Returns YuniKorn's ConfigMap as dnm writes it while these lent nodes serve."""
     plain = ConfigMap(
         namespace="yunikorn", name="yunikorn-configs", resource_version="7",
         data={"queues.yaml": text},
@@ -90,7 +90,7 @@ def queue_map(
 
 
 class World:
-    """A snapshot and a registry. Each change returns the world, so that calls can be chained."""
+    """A snapshot, a registry and a configuration. Methods return the world, so that calls chain."""
 
     def __init__(self) -> None:
         self.config = a_config(pending_grace=timedelta(0), global_cooldown=timedelta(seconds=30))
@@ -122,7 +122,7 @@ class World:
         return self
 
     def with_facts(self, **facts: Any) -> World:
-        """Adds other facts to the snapshot."""
+        """Sets further facts of the snapshot, by their field names."""
         return self.set(facts=facts)
 
     def configured(self, **changes: Any) -> World:
@@ -191,7 +191,7 @@ def wanting(count: int = 1) -> World:
 
 
 def two_namespaces() -> World:
-    """Builds two namespaces that share the queue."""
+    """Returns a world with two namespaces that share the queue."""
     world = World()
     more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
     return world.configured(namespaces={**world.config.namespaces, "two": more})
