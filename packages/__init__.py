@@ -1,1 +1,1 @@
-"""The deb and the rpm: `make packages`, docs/packages.md."""
+"""The tools of `make packages`, `make release` and `make docs`; see docs/packages.md."""

@@ -2,10 +2,9 @@
 
     python -m packages.build [--version VERSION] [--into DIRECTORY]
 
-/opt/dnm is a virtual environment without an interpreter: the package's script links the one of the
-host, of any version from 3.11 to 3.14, whose wheels lie in one folder, for what is compiled in them
-carries its version in its name. They have the versions that the tests have run with.
-"""
+/opt/dnm is a virtual environment without an interpreter. The package's script links the host's
+Python, of any version from 3.11 to 3.14. The libraries of all these are in one folder, since the
+names of compiled files contain the version. The tests have run with the same library versions."""
 
 from __future__ import annotations
 
@@ -52,11 +51,11 @@ SHARED = (
 
 
 class PackageError(Exception):
-    """A package could not be built; the message holds what the tool said."""
+    """The error if a package cannot be built. Its message has the output of the failed program."""
 
 
 def run(*command: str, **environment: str) -> str:
-    """The standard output. Raises PackageError with the end of what was said."""
+    """Returns the standard output of a command. Raises PackageError with the end of its output."""
     answer = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}
     )
@@ -67,12 +66,12 @@ def run(*command: str, **environment: str) -> str:
 
 
 def tell(what: str) -> None:
-    """Says what is waited for."""
+    """Prints which long step the build begins."""
     print(f"packages: {what}", file=sys.stderr, flush=True)
 
 
 def progressing(what: str, things: Sequence[T]) -> Iterator[T]:
-    """Each of the things, with the time that is left on a terminal."""
+    """Yields each of the things, and shows the remaining time on a terminal."""
     from dnm.cli.terminal.paint import progress
 
     with progress(what) as told:
@@ -89,7 +88,7 @@ def project() -> Mapping[str, Any]:
 
 
 def stage_environment(stage: Path, version: str) -> None:
-    """dnm with all that it imports, for each Python."""
+    """Writes the virtual environment below /opt/dnm: dnm and its libraries for each Python."""
     home = stage / "opt" / "dnm"
     packages = home / "lib" / "site-packages"
     packages.mkdir(parents=True)
@@ -110,7 +109,7 @@ def stage_environment(stage: Path, version: str) -> None:
 
 
 def make_wheel(source: Path, version: str) -> Path:
-    """dnm's own wheel, made from a copy: setuptools leaves files where it builds."""
+    """Returns dnm's wheel, built from a copy because setuptools leaves files where it builds."""
     source.mkdir()
     shutil.copytree(
         ROOT / "dnm", source / "dnm", ignore=shutil.ignore_patterns("__pycache__", "lab")
@@ -128,7 +127,7 @@ def make_wheel(source: Path, version: str) -> Path:
 
 
 def install(wheel: Path, python: str, pins: Path, target: Path) -> None:
-    """dnm and what it imports, as this Python would get them. Nothing is run."""
+    """Installs dnm and its libraries as this version of Python needs them, without running it."""
     platforms = [f"--platform={wheel}_{platform.machine()}" for wheel in WHEELS]
     run(
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
@@ -138,7 +137,7 @@ def install(wheel: Path, python: str, pins: Path, target: Path) -> None:
 
 
 def write_scripts(directory: Path) -> None:
-    """The commands of [project.scripts]."""
+    """Writes the commands that [project.scripts] of pyproject.toml names."""
     directory.mkdir()
     scripts = project()["scripts"]
     assert isinstance(scripts, dict)
@@ -152,7 +151,7 @@ def write_scripts(directory: Path) -> None:
 
 
 def stage_files(stage: Path) -> None:
-    """Units, configuration, the cron line, and what is to be read."""
+    """Copies the systemd units, the configuration, the cron line and the documentation."""
     for unit in (ROOT / "cron").glob("dnm*.*"):
         text = unit.read_text()
         if unit.suffix == ".cron":
@@ -175,13 +174,13 @@ def write(path: Path, text: str) -> None:
 
 
 def packaged_unit(text: str) -> str:
-    """Programs and units are where a package puts them."""
+    """Returns a systemd unit with the paths that programs and units have in a package."""
     text = text.replace("/usr/local/sbin/", "/usr/sbin/")
     return text.replace("/etc/systemd/system/", "/usr/lib/systemd/system/")
 
 
 def switched_off(text: str) -> str:
-    """The cron file with its lines as comments."""
+    """Returns the cron file with commented lines, so that an installation starts no run."""
     head = "# Off as it is installed: take the '#' away from the last line to use it.\n"
     return head + re.sub(r"^(?=\* )", "#", text, flags=re.MULTILINE)
 
@@ -189,8 +188,8 @@ def switched_off(text: str) -> str:
 def stage_manuals(
     stage: Path, version: str, pages: Sequence[tuple[tuple[str, ...], str]] = ()
 ) -> None:
-    """A page of section 8 for each command and verb, or for the given ones, made of its help text
-    by help2man, and one of section 5 for the configuration."""
+    """Writes a manual page of section 8 for each command (or for those in `pages`) by help2man from
+    its help text, and a page of section 5 for the configuration."""
     programs = Path(sys.executable).parent
     environment = {"COLUMNS": "80", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": str(build_time())}
     (stage / "man").mkdir()
@@ -215,7 +214,7 @@ def write_packed(path: Path, text: str) -> None:
 
 
 def stage_doc(stage: Path) -> None:
-    """What has changed, and whose the libraries are that lie below /opt/dnm."""
+    """Writes the changelog, and the licenses of the libraries below /opt/dnm."""
     write_packed(stage / "doc" / "changelog.gz", (ROOT / "CHANGELOG.md").read_text())
     lines = ["dnm: its authors are in its history; it names no license.", "",
              "In /opt/dnm, each under its own license:", ""]  # fmt: skip
@@ -227,7 +226,7 @@ def stage_doc(stage: Path) -> None:
 
 
 def license_of(told: Message) -> str:
-    """The license of a library, by its metadata."""
+    """Returns the name of a library's license, from the metadata of the library."""
     classes = [name.rpartition(" :: ")[2] for name in told.get_all("Classifier", ())
                if name.startswith("License ::")]  # fmt: skip
     name = told["License-Expression"] or ", ".join(classes) or told["License"] or ""
@@ -235,8 +234,8 @@ def license_of(told: Message) -> str:
 
 
 def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
-    """The words of each verb and group of `dnm`, and what its help says first; the lab's stay in
-    the checkout."""
+    """Yields (name, first line of the help) of each command and group of `dnm`. Omits the commands
+    of the lab, which is not packaged."""
     import typer.main
 
     from dnm.cli.app import app
@@ -252,7 +251,7 @@ def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def stage_completion(stage: Path) -> None:
-    """What `dnm --show-completion` would print in each shell."""
+    """Writes the completion script of each shell, as `dnm --show-completion` prints it."""
     (stage / "completion").mkdir()
     program = Path(sys.executable).parent / "dnm"
     for shell in SHELLS:
@@ -261,7 +260,7 @@ def stage_completion(stage: Path) -> None:
 
 
 def build_time() -> int:
-    """The time of the last commit, so that one commit gives one package."""
+    """Returns the time of the last commit, which all files get, so that builds are repeatable."""
     return int(run("git", "log", "-1", "--format=%ct").strip() or 0)
 
 
@@ -269,7 +268,7 @@ def build_time() -> int:
 
 
 def build(version: str, into: Path) -> list[Path]:
-    """The two packages. Raises PackageError."""
+    """Builds the deb and the rpm, and returns their paths. Raises PackageError."""
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dnm-stage-") as name:
         stage = Path(name)

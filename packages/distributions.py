@@ -37,13 +37,13 @@ SHARE = {
 
 
 def tracked_files() -> list[Path]:
-    """Returns the files of the checkout that git knows, relative to it."""
+    """Returns the files of the checkout that git knows, as relative paths."""
     names = run("git", "ls-files", "-z").split("\0")
     return [Path(name) for name in names if name and (ROOT / name).is_file()]
 
 
 def copy_source(source: Path) -> None:
-    """Copies the checkout, without files that git does not know."""
+    """Copies the checkout, but only files that git knows."""
     for name in tracked_files():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
@@ -52,7 +52,7 @@ def copy_source(source: Path) -> None:
 def add_share(
     source: Path, version: str, pages: Sequence[tuple[tuple[str, ...], str]] = ()
 ) -> None:
-    """Adds manual pages and completions to a copy, where pyproject.toml expects them."""
+    """Adds manual pages and completions to the copy, where pyproject.toml expects them."""
     with tempfile.TemporaryDirectory(prefix="dnm-share-") as name:
         stage = Path(name)
         stage_manuals(stage, version, pages)
@@ -66,7 +66,7 @@ def add_share(
 
 
 def build_distributions(source: Path, into: Path) -> tuple[Path, Path]:
-    """Returns the sdist and the wheel of a copy. Raises PackageError."""
+    """Builds the sdist and the wheel from a copy and returns their paths. Raises PackageError."""
     into.mkdir(parents=True, exist_ok=True)
     environment = {"SOURCE_DATE_EPOCH": str(max(build_time(), 315_532_800))}  # zip begins in 1980
     for kind in ("sdist", "wheel"):

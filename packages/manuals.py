@@ -1,5 +1,5 @@
-"""The manual pages: a verb's from its help by help2man, with examples of the documents, the exit
-codes of the README, and files; the configuration's from the words of its page."""
+"""The text of the manual pages. help2man makes a command's page from its help, with examples from
+the documentation, the README's exit codes, and files. The configuration has a page of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = (
 
 
 def included(words: tuple[str, ...], summary: str) -> str:
-    """Returns what help2man includes in the page of a command."""
+    """Returns the sections that help2man adds to the page of a command."""
     examples = examples_of(words)
     shown = "".join(
         f".PP\n{_plain(why)}\n.PP\n.RS\n{_plain(line)}\n.RE\n" for line, why in examples
@@ -36,7 +36,7 @@ def included(words: tuple[str, ...], summary: str) -> str:
 
 
 def examples_of(words: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Returns (command, what it says behind '#') as the documents show it; the tests run them."""
+    """Returns (command line, its comment) of examples in the documentation, which the tests run."""
     found: dict[str, str] = {}
     pages = [page.read_text() for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]]
     blocks = [
@@ -56,7 +56,7 @@ def examples_of(words: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def exit_codes() -> list[tuple[str, str]]:
-    """Returns (code, meaning), as the README tells them."""
+    """Returns the pairs of exit code and meaning in the README."""
     text = (ROOT / "README.md").read_text()
     (told,) = re.findall(r"\*\*Exit codes\.\*\* (.*?)\.?\n\n", text, re.S)
     parts = [part.split(None, 1) for part in " ".join(told.split()).split("; ")]
@@ -64,7 +64,7 @@ def exit_codes() -> list[tuple[str, str]]:
 
 
 def configuration_page(version: str) -> str:
-    """Returns dynamic_node_config.ini(5), of the same words as docs/configuration.md."""
+    """Returns the page dynamic_node_config.ini(5), with the texts of docs/configuration.md."""
     files = "".join(f".TP\n.I {_plain(path)}\n{_plain(what)}\n" for path, what in FILES)
     about = "".join(f".PP\n{_text(part)}\n" for part in "\n".join(HEAD).split("\n\n"))
     return (
@@ -86,12 +86,12 @@ def _groups() -> Iterator[str]:
 
 
 def _text(markdown: str) -> str:
-    """Without links and quotes, in one line."""
+    """Returns Markdown as text for troff, without links and quotes, in one line."""
     words = " ".join(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", markdown).replace("`", "").split())
     return _plain(words)
 
 
 def _plain(text: str) -> str:
-    """Text that troff takes as it is."""
+    """Returns the text with escapes, so that troff prints it as it is."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
     return f"\\&{text}" if text[:1] in (".", "'") else text

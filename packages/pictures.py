@@ -2,9 +2,8 @@
 
     python -m packages.pictures
 
-The cluster's clock stands still, and so does the commands': equal code draws equal pictures. The
-drawing is rich's own, without its fonts, which a page would have to load from elsewhere.
-"""
+The clocks of the cluster and of the commands do not advance, so that equal code draws equal
+pictures. rich draws them, without its fonts, which a page would have to load from elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ FORMAT = (Path(__file__).parent / "picture.svg").read_text(encoding="utf-8")
 
 
 class Terminal(io.StringIO):
-    """A stream that commands take for a terminal."""
+    """A text stream that claims to be a terminal, so that commands print colours to it."""
 
     def isatty(self) -> bool:
         return True
@@ -56,7 +55,7 @@ class Terminal(io.StringIO):
 
 @contextmanager
 def clock_at(now: datetime) -> Iterator[None]:
-    """Stops the clock of all modules of dnm that use one."""
+    """Makes `now` the current time in all modules of dnm that read the clock."""
 
     class Stopped(datetime):
         @classmethod
@@ -71,7 +70,7 @@ def clock_at(now: datetime) -> Iterator[None]:
 
 
 def output_of(site: Site, words: tuple[str, ...]) -> str:
-    """Returns what a command prints at a terminal, with its colours."""
+    """Returns what a command prints on a terminal, with its colours."""
     from dnm.cli import app
     from dnm.cli.look import explain, lending_report, report, status
 
@@ -100,13 +99,13 @@ def draw(name: str, output: str) -> str:
 
 
 def text_of(picture: str) -> list[str]:
-    """Returns the texts of a picture, line by line, without the folds of its drawing."""
+    """Returns the lines of text in a picture, to compare them with a command's output."""
     parts = re.findall(r"<text[^>]*>(.*?)</text>", picture, re.S)
     return "".join(unescape(part).replace("\xa0", " ") for part in parts).splitlines()
 
 
 def play(directory: Path) -> dict[str, str]:
-    """Returns name -> picture, in the middle of a workshop."""
+    """Runs a workshop on a sandbox, and returns name -> picture of the commands' output."""
     sandbox = Sandbox(directory / "sandbox").start()
     try:
         sandbox.clock.set(NOON.timestamp())

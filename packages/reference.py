@@ -1,8 +1,7 @@
-"""The page of all keys: `python -m packages.reference` prints docs/configuration.md.
+"""The page of all configuration keys: `python -m packages.reference` prints docs/configuration.md.
 
 Keys and defaults are those of the code; reference.txt has the meaning of each key, and when to
-change it.
-"""
+change it."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ class Group(NamedTuple):
 
 
 def default_of(section: str, key: str) -> str:
-    """Returns the default as it would be written in the file; `none` where there is none."""
+    """Returns the default of a key as a text for the ini, or `none` if it has no default."""
     field = DECLARED[section][key][0]
     value = getattr(_MODELS.get(section), field, None) if field not in ("", "options") else None
     if (section, key) in _OTHER:
@@ -114,8 +113,8 @@ def _of_rules(group: Group) -> list[Row]:
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:
-    """`= title = section = about` begins a group; `key | meaning | when to change` is a row;
-    keys of rules follow, with the words that are declared with them."""
+    """Parses reference.txt. `= title = section = about` begins a group, `key | meaning | when to
+    change` is a row. Adds the keys of rules, which the rules themselves describe."""
     head: list[str] = []
     groups: list[Group] = []
     for line in text.splitlines():

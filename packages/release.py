@@ -40,7 +40,7 @@ CONTEXT = ("deploy/Containerfile",)  # of the image, with the deb
 
 
 def build_all(into: Path) -> list[Path]:
-    """Returns the artefacts. Raises PackageError or BuildError."""
+    """Builds the artefacts of a release and returns them. Raises PackageError or BuildError."""
     with tempfile.TemporaryDirectory(prefix="dnm-source-") as name:
         copy_source(Path(name))
         add_share(Path(name), VERSION)
@@ -51,7 +51,7 @@ def build_all(into: Path) -> list[Path]:
 
 
 def pack_context(deb: Path, into: Path) -> Path:
-    """Returns an archive with the Containerfile and the deb, from which any builder makes the
+    """Returns an archive with the Containerfile and the deb, from which container tools build the
     image. Equal contents give equal bytes."""
     target = into / f"dnm-{VERSION}-image.tar"
     files = {name: ROOT / name for name in CONTEXT} | {f"dist/{deb.name}": deb}
@@ -68,7 +68,7 @@ def pack_context(deb: Path, into: Path) -> Path:
 
 
 def rehearsal_ini() -> str:
-    """Returns the example configuration with the keys that the set-up page changes."""
+    """Returns the example configuration, with changes that docs/production.md describes."""
     text = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
     page = (ROOT / "docs" / "production.md").read_text()
     (block,) = re.findall(r"^```ini\n(.*?)^```", page, re.S | re.M)
@@ -97,7 +97,7 @@ def environment_of(artefact: Path) -> Iterator[Path]:
 
 
 def rehearse_in_environment(artefact: Path) -> str:
-    """Returns the output of the rehearsal with a wheel or an sdist."""
+    """Installs a wheel or an sdist, and returns the output of the rehearsal with it."""
     with environment_of(artefact) as home, tempfile.TemporaryDirectory() as name:
         ini = Path(name) / "ini"
         ini.write_text(rehearsal_ini())
@@ -106,7 +106,7 @@ def rehearse_in_environment(artefact: Path) -> str:
 
 
 def rehearse_in_root(artefact: Path, suite: str) -> str:
-    """Returns the output of the rehearsal with a deb or an rpm in a fresh Debian root."""
+    """Installs a deb or an rpm in a fresh Debian root, and returns the output of the rehearsal."""
     from tests.real.package_roots import machine
 
     install = "dpkg -i" if artefact.suffix == ".deb" else "rpm -U --nodeps"
@@ -127,7 +127,7 @@ def rehearse_in_root(artefact: Path, suite: str) -> str:
 
 
 def check_all(built: list[Path]) -> None:
-    """Rehearses with each artefact. Raises PackageError or AssertionError."""
+    """Rehearses a site's set-up with each artefact. Raises PackageError or AssertionError."""
     from tests.real.package_roots import SUITES
 
     for artefact in built:
@@ -144,7 +144,7 @@ def check_all(built: list[Path]) -> None:
 
 
 def write_sbom(wheel: Path, into: Path) -> Path:
-    """Writes what an environment with the wheel contains, as CycloneDX."""
+    """Writes the list of what a virtual environment with the wheel contains, as CycloneDX."""
     target = into / SBOM
     with environment_of(wheel) as home:
         run(
@@ -156,13 +156,13 @@ def write_sbom(wheel: Path, into: Path) -> Path:
 
 
 def components(sbom: Path) -> dict[str, str]:
-    """Returns the name and the version of each component."""
+    """Returns the name and the version of each component of the release."""
     document = json.loads(sbom.read_text())
     return {part["name"]: part["version"] for part in document["components"]}
 
 
 def write_sums(files: list[Path], into: Path) -> Path:
-    """Writes the checksums in the form that `sha256sum --check` reads."""
+    """Writes the artefacts' checksums in the form that `sha256sum --check` reads."""
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (into / SUMS).write_text("".join(sorted(lines, key=lambda line: line.split()[1])))
     return into / SUMS

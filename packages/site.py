@@ -27,7 +27,7 @@ PICTURES: Mapping[str, tuple[str, ...]] = {
 
 
 def stage_pages() -> None:
-    """Copies the pages, and adds the pictures to the overview."""
+    """Copies the pages for mkdocs, and adds the pictures to the overview, the README."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     for name in COPIED:
@@ -44,7 +44,7 @@ def _append(text: str, match: re.Match[str]) -> str:
 
 
 def with_pictures(text: str) -> str:
-    """Returns the overview with its pictures. Raises PackageError if a paragraph is missing."""
+    """Returns the overview with its pictures. Raises PackageError if their paragraph is missing."""
     for begin, names in PICTURES.items():
         shown = "".join(
             f"![The output of dnm {name} at a terminal](docs/pictures/{name}.svg)\n\n"
@@ -60,7 +60,7 @@ def with_pictures(text: str) -> str:
 
 
 def remote_addresses() -> list[str]:
-    """Returns each address elsewhere that the site would load by itself."""
+    """Returns each address of another host from which a page would load something by itself."""
     loads = re.compile(
         r"""<(?:script|img|iframe|link(?=[^>]*rel="?(?:stylesheet|preload|icon|preconnect)))"""
         r"""[^>]*(?:src|href)="?(https?:)?//[^\s">]+|@import|url\(["']?(?:https?:)?//"""
