@@ -48,7 +48,7 @@ class View:
 
 
 def pods_of(state: State, namespace: str) -> dict[str, int]:
-    """Returns the number of pods in each state. `ended` includes pods of deleted Nodes."""
+    """Returns the number of a namespace's pods by state. `ended` includes pods of deleted Nodes."""
     pods = state["pods"].get(namespace, {})
     counts = {word: pods.get(word, 0) for word in ("pending", "starting", "running")}
     return {**counts, "ended": state["ended"].get(namespace, 0)}

@@ -142,12 +142,12 @@ class Workshop:
         return state
 
     def read_document(self) -> str:
-        """Returns the queue document."""
+        """Returns the text of YuniKorn's queue document in the sandbox."""
         path = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
         return str(ask(self.url, "GET", path)["data"]["queues.yaml"])
 
     def _open_sessions(self) -> None:
-        """Creates the sessions as JupyterHub does: a pod for each user, by the Kubernetes API."""
+        """Creates a pod for each user by the Kubernetes API, as JupyterHub does for a session."""
         for number in range(1, WORKSHOP_PODS + 1):
             pod = manifests.pod_manifest(
                 f"session-{number:02}", NAMESPACE, {"cpu": "4", "memory": "16G"},
@@ -179,7 +179,7 @@ class Workshop:
         return state
 
     def command(self, *words: str) -> list[str]:
-        """Returns the command line of a verb of dnm."""
+        """Returns a command line that calls dnm with these arguments on the sandbox."""
         return [sys.executable, "-m", "dnm.cli", *words, "--config", str(self.config)]
 
     def watch(self, view: View, seconds: float) -> State:
@@ -209,7 +209,7 @@ class Workshop:
         return status
 
     def check_end(self) -> list[str]:
-        """Returns the final checks that failed. The end must be equal to the beginning."""
+        """Returns the final checks that failed: is everything as at the beginning again?"""
         problems = list(self.failed_runs)
         if self.read_document() != self.document:
             problems.append("the queue document is not byte for byte what it was")
@@ -272,9 +272,9 @@ def _instant(text: str) -> float:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[Callable[[], None]]:
-    """Makes SIGTERM and SIGHUP (not under nohup) end the demo like Ctrl-C. Yields a function that
-    makes the demo ignore these signals from then on. Users press Ctrl-C twice, and SIGHUP may come
-    after a write to the closed terminal has failed."""
+    """Makes SIGTERM and SIGHUP (not under nohup) end the demo like Ctrl-C. Yields a function after
+    which the demo ignores all these signals: a second one, e.g. from a second Ctrl-C or from a
+    closed terminal, must not interrupt the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

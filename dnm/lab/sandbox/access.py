@@ -40,7 +40,7 @@ class RbacRule(NamedTuple):
 
 
 class AccessRules:
-    """The permissions of clients. `rules` None: everything is allowed. `used`: requests so far."""
+    """The permissions of clients. `rules`: None allows all. `used`: the requests so far."""
 
     def __init__(self) -> None:
         self.rules: tuple[RbacRule, ...] | None = None
@@ -48,7 +48,7 @@ class AccessRules:
         self.used: set[Attempt] = set()
 
     def restrict(self, allowed: Iterable[tuple[str, str, str]]) -> None:
-        """Allows only these (verb, resource, namespace). "*" includes cluster-wide requests."""
+        """Allows only these (verb, resource, namespace). The namespace "*" includes the cluster."""
         self.rules = tuple(RbacRule((verb,), (resource,), name) for verb, resource, name in allowed)
 
     def restrict_to_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
@@ -130,7 +130,7 @@ _KUBELET_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(headers: Mapping[str, str]) -> str:
-    """Returns the node that the bearer token names; empty if it is not a node's token."""
+    """Returns the node of the kubelet that sends the request, by its bearer token; else empty."""
     header = headers.get("authorization", "")
     return header.removeprefix(_TOKEN) if header.startswith(_TOKEN) else ""
 
@@ -146,7 +146,7 @@ def authorize(node: str, attempt: Attempt) -> None:
 
 
 def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> None:
-    """Raises 403 if this node's kubelet may not change its Node from `old` to `changed`."""
+    """Raises 403 if the kubelet of `node` may not change its own Node from `old` to `changed`."""
     if attempt.name != node:
         raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{attempt.name}"')
     taints = [(entry.get("spec") or {}).get("taints") or [] for entry in (changed, old or {})]

@@ -79,8 +79,8 @@ class Admission:
 
 
 def _write_amounts(item: Any) -> None:
-    """Replaces each quantity of an object by the string that the API server stores for it. Raises
-    400 for a malformed quantity."""
+    """Replaces each quantity in an object by the text that the API server stores for it, e.g. `1`
+    for `1000m`. Raises 400 for a malformed quantity."""
     if isinstance(item, list):
         for entry in item:
             _write_amounts(entry)

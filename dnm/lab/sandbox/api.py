@@ -79,7 +79,7 @@ class Api:
             access.admit(node, attempt, changed or {}, old)
 
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
-        """Returns the object that the request would store; None if it stores none."""
+        """Returns the object as the request would store it; None if it stores no object."""
         if request.method == "PATCH" and old is not None:
             return apply_patch(_content_type(request), document(target.kind, old), request.json())
         return _object(request) if request.method in ("POST", "PUT") else None
@@ -197,7 +197,7 @@ def find_target(path: str) -> Target:
 
 
 def attempt_of(request: Request, target: Target) -> Attempt:
-    """Returns the target with the verb that RBAC uses for this request."""
+    """Returns the verb and the target of this request, in the terms of RBAC rules."""
     if request.method in ("GET", "HEAD"):
         verb = "get" if target.name else "list"
         if is_asked_for(request.query, "watch"):
@@ -235,7 +235,7 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _carried(metadata: Object) -> Object:
-    """Returns labels and annotations. An update of a Node's status may change these too."""
+    """Returns an object's labels and annotations, which an update of its status may change too."""
     return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
 
 

@@ -1,7 +1,7 @@
-"""The batch side: machines with states like Slurm's, jobs on them, and a FIFO that starts jobs.
+"""The simulated Slurm: machines with states like Slurm's, and a FIFO of jobs.
 
 A machine is in one place at a time: `batch`, `leaving` (claimed by a converter), `kubernetes`, or
-`returning`. Each drain is stored with its owner, so that lifting one leaves the others."""
+`returning`. Each drain is stored with its owner, so that resuming one leaves the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Place = Literal["batch", "leaving", "kubernetes", "returning"]
 
 
 class MachineType(msgspec.Struct, kw_only=True):
-    """The capacity, labels and taints of a machine type. A namespace replaces `{namespace}`."""
+    """A type's capacity, labels and taints. A namespace replaces `{namespace}` in these texts."""
 
     name: str
     allocatable: dict[str, str]
@@ -51,7 +51,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """A physical machine: its state in Slurm, and its place."""
+    """A physical machine: its state in Slurm, and its `place`, e.g. in Kubernetes."""
 
     name: str
     type: str
@@ -68,7 +68,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Batch:
-    """The batch cluster. Callers hold the store's lock. dnm lends after `min_idle_seconds`."""
+    """The simulated Slurm. Callers hold the store's lock. dnm lends after `min_idle_seconds`."""
 
     def __init__(self, clock: Clock, violations: Violations) -> None:
         self.clock = clock
@@ -120,7 +120,7 @@ class Batch:
         return "+".join([base, *flags])
 
     def judge(self, machine: Machine, instance: str = "") -> tuple[str, str]:
-        """Returns the verdict (OK or SKIP) and its reason in the `--list` of this instance."""
+        """Returns OK or SKIP (it can or can't be lent) and the reason, as `--list` reports them."""
         jobs = self.jobs_on(machine)
         if machine.place != "batch":
             return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
@@ -168,7 +168,7 @@ class Batch:
             self.machines[name].idle_since = self.clock.now()
 
     def step(self) -> None:
-        """Ends jobs at the end of their time; starts waiting jobs in the order of numbers."""
+        """Ends jobs at the end of their time. Starts waiting jobs in the order of submission."""
         now = self.clock.now()
         self.reservations.purge(now)
         for job in list(self.jobs.values()):
@@ -213,8 +213,8 @@ class Batch:
         self, name: str, of_type: str, count: int, span: tuple[float, float],
         instance: str, left_out: Container[str] = (),
     ) -> list[str]:  # fmt: skip
-        """Reserves machines of a type and returns their names. Machines with a later reservation of
-        this name come first; if Slurm refuses to move that reservation, it stays."""
+        """Reserves machines of a type and returns their names. First moves later reservations of
+        this name to this span of time. If Slurm refuses to move one, it stays as it is."""
         machines = [
             machine
             for machine in self.machines.values()
@@ -240,7 +240,7 @@ class Batch:
         return reserved
 
     def unreserve(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
-        """Deletes all reservations with this name. Deleting another instance's is a violation."""
+        """Deletes all reservations with this name. Records a violation for another instance's."""
         abandoned = list(self.reservations.delete_by_name(name, left_out))
         for resv in abandoned:
             if resv.instance != instance:

@@ -13,7 +13,7 @@ import msgspec
 
 
 class Clock:
-    """A clock in seconds since the epoch. `speed` divides every duration, in real and manual time.
+    """A clock in seconds since the epoch. It divides all durations by `speed`, in manual time too.
 
     `skew_seconds` is added to the Date header only, for tests of clock checks."""
 
@@ -33,7 +33,7 @@ class Clock:
         self._instant = instant
 
     def after(self, seconds: float) -> float:
-        """Returns the time after this duration, and registers it so that a step runs then."""
+        """Returns the time after this duration, and registers it, so that a step runs then."""
         instant = self.now() + self.scaled(seconds)
         self.call_at(instant)
         return instant
@@ -71,7 +71,7 @@ def stamp(instant: float) -> str:
 
 
 class Timing(msgspec.Struct, kw_only=True):
-    """The durations of the sandbox's steps. If all are zero, no change waits for the clock."""
+    """The durations of the sandbox's actions. If they are zero, each happens without delay."""
 
     pod_start: float = 0.0  # ContainerCreating
     pod_stop: float = 0.0  # Terminating

@@ -2,7 +2,7 @@
 
 `Sandbox(directory)` is a whole cluster in this process; `start()` makes it listen on loopback. With
 a manual clock, time advances only by `tick()`, so that tests need not sleep and are repeatable. In
-real time a thread runs the steps."""
+real time, a thread executes what is due."""
 
 from __future__ import annotations
 

@@ -21,15 +21,15 @@ from dnm.lab.sandbox.store import ApiError, Object
 
 
 def read_call(body: bytes) -> tuple[list[str], dict[str, str], int]:
-    """Returns a converter's arguments, environment and process. Raises ValueError."""
+    """Returns arguments, environment and process of a converter's call. Raises ValueError."""
     process, count, *words = body.decode("utf-8", "surrogateescape").split("\0")
     arguments, environment = words[: int(count)], words[int(count) :]
     return arguments, dict(pair.split("=", 1) for pair in environment), int(process)
 
 
 def write_result(result: Result) -> ServerAnswer:
-    """Encodes a result for the converter's process: exit code, operation (0: none), seconds to
-    wait, hang and size of stdout in a line, followed by stdout and stderr."""
+    """Encodes the server's answer to a converter's process. A line has exit code, operation (0:
+    none), seconds to wait, hang and size of stdout; then follow stdout and stderr."""
     stdout, stderr = result.stdout.encode(), result.stderr.encode()
     head = (
         f"{result.exit_code} {result.operation or 0} {result.wait} {int(result.hang)} "

@@ -1,9 +1,9 @@
 """The sandbox's `node-convert`: it fulfils the converter's contract, and can fail in many ways.
 
 A call has two halves. `begin` reads the command line and takes the first steps (claim the machines,
-or delete the Node); `finish` does the rest. Between them, the process that the caller has started
-waits as long as a conversion takes. If it is killed, the second half is missing, as on a real site.
-"""
+or delete the Node); `finish` does the rest. Between them, the process that dnm has started waits
+for as long as a conversion takes. If it is killed, the second half never happens, as on a real
+site."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The server's orders to the converter's process: print, wait, call `finish`, hang, or end."""
+    """The server's answer to the converter's process: what to print, and to wait, hang or end."""
 
     stdout: str = ""
     stderr: str = ""
@@ -71,7 +71,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class OpenCall(msgspec.Struct, kw_only=True):
-    """A conversion between its two halves, `begin` and `finish`."""
+    """A conversion that has begun (`begin`) and has not ended (`finish`)."""
 
     direction: Literal["k8s", "batch"]
     machines: list[str]
@@ -84,7 +84,7 @@ class OpenCall(msgspec.Struct, kw_only=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of a call, for tests. `environment` has the variables that dnm passes on."""
+    """A record of a converter's call, for tests. `environment`: the variables that dnm passed."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -92,7 +92,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _asker(number: int) -> ConverterProcess:
-    """Returns the process with this number, or one that is not alive if it was killed meanwhile."""
+    """Returns the calling process with this number, or a dead one if it was killed meanwhile."""
     return process_of(number) or ConverterProcess(pid=number, start_ticks=0)
 
 
@@ -106,7 +106,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class Converter:
-    """The sandbox's converter. Callers hold the store's lock. It moves no node in service."""
+    """The sandbox's converter. Callers hold the store's lock. It moves no node with Slurm jobs."""
 
     def __init__(
         self, store: Objects, batch: Batch, timing: Timing, violations: Violations
@@ -243,7 +243,7 @@ class Converter:
         return journal is not None and journal.is_open and not self.is_at_work(machine)
 
     def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
-        """Returns the machines to convert, the number requested, and an error if there are none."""
+        """Returns machines to convert, how many were requested, and an error if there are none."""
         if options.node_name:
             machine = self.batch.machines.get(options.node_name)
             if machine is None:

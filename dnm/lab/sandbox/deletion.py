@@ -18,13 +18,13 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class Deletion:
-    """The deletion of objects. `workloads` later collects the dependents of a deleted owner."""
+    """The API's deletion of objects. Later, `workloads` deletes dependents of a deleted owner."""
 
     def __init__(self, store: Objects) -> None:
         self.store = store
 
     def delete(self, kind: Kind, namespace: str, name: str, request: Request) -> Object:
-        """Deletes an object; returns the answer. Raises 404, and 409 for a wrong precondition."""
+        """Deletes an object and returns the answer. Raises 404, and 409 if a precondition fails."""
         options = request.json() if request.body else {}
         entry = self.store.require(kind.plural, namespace, name)
         conditions = options.get("preconditions") or {}

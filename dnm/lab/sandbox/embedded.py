@@ -64,13 +64,13 @@ class EmbeddedCluster:
             return list(self._violations.all)
 
     def fault(self, kind: str, **details: Any) -> Fault:
-        """Injects e.g. `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
+        """Injects a fault: `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
         return self.faults.add(msgspec.convert({"kind": kind, **details}, Fault))
 
     # --- time -------------------------------------------------------------------------------
 
     def tick(self, seconds: float = 0.0) -> None:
-        """Advances a manual clock from one due time to the next, and runs a step at each."""
+        """Advances a manual clock. At each due time on the way, runs what is due."""
         with self.lock:
             until = self.clock.now() + seconds
             self.step()
@@ -283,14 +283,14 @@ class EmbeddedCluster:
         return names
 
     def behave(self, **details: Any) -> Behaviour:
-        """Sets the converter's behaviour in its next call (see `conversion.Behaviour`)."""
+        """Sets how the converter behaves in its next calls, see `conversion.Behaviour`."""
         behaviour = msgspec.convert(details, Behaviour)
         with self.lock:
             self.conversion.behaviours.append(behaviour)
         return behaviour
 
     def node_convert(self, *arguments: str, **environment: str) -> Result:
-        """Runs both halves of a converter's call in this process. Returns its result."""
+        """Runs a converter's call in this process, `begin` and `finish`. Returns its result."""
         with self.lock:
             begun = self.conversion.begin(arguments, environment)
         if begun.operation is None or begun.hang:
@@ -300,7 +300,7 @@ class EmbeddedCluster:
                       exit_code=done.exit_code, hang=done.hang)  # fmt: skip
 
     def finish_conversion(self, operation: int) -> Result:
-        """Runs the second half of a call. A manual clock first advances by its duration."""
+        """Runs `finish` of a converter's call. First advances a manual clock by its duration."""
         with self.lock:
             if self.clock.manual:
                 self.tick(self.clock.scaled(self.conversion.duration(operation)))

@@ -19,7 +19,7 @@ Path = tuple[str, ...]
 
 
 class Manager(NamedTuple):
-    """The owner in an entry of managedFields."""
+    """The owner (field manager) that an entry of managedFields names."""
 
     manager: str
     operation: str  # Update, of requests to the sandbox
@@ -30,7 +30,7 @@ Owners = dict[Manager, set[Path]]
 
 
 def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Object:
-    """Returns the object with new managedFields after a creation or update, but not an apply."""
+    """Returns the object with the managedFields that it has after this creation or update."""
     owners = _owners(old)
     if old and not owners:
         return _with_owners(changed, old, {}, stamp, owner)
@@ -43,7 +43,7 @@ def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Ob
 
 
 def _with_owners(item: Object, old: Object, owners: Owners, stamp: str, by: Manager) -> Object:
-    """Returns the object with these owners. Owners other than the writer `by` keep their time."""
+    """Returns the object with these owners of fields. All but the writer `by` keep their time."""
     by_owner = {_owner(entry): entry for entry in _entries(old) if _owner(entry) != by}
     entries = []
     for owner, paths in owners.items():
@@ -64,7 +64,7 @@ def _with_owners(item: Object, old: Object, owners: Owners, stamp: str, by: Mana
 
 
 def _owned(item: Object) -> Object:
-    """Returns the object without fields that have no owners, e.g. its kind and name."""
+    """Returns the part of an object in which fields have owners, without e.g. kind and name."""
     metadata = item.get("metadata") or {}
     kept = {key: metadata[key] for key in _OWNED_METADATA if metadata.get(key)}
     rest = {key: item[key] for key in item if key not in ("apiVersion", "kind", "metadata")}
@@ -72,7 +72,7 @@ def _owned(item: Object) -> Object:
 
 
 def _children(value: Any, field: str) -> list[tuple[str, Any]] | None:
-    """Returns the parts of a value with their steps; None if the value has one owner as a whole."""
+    """Returns the parts of a value as (path step, part); None if it has one owner as a whole."""
     if isinstance(value, dict):
         return [(f"f:{key}", inner) for key, inner in value.items() if inner is not None]
     if isinstance(value, list) and field in PRIMITIVE_SETS:

@@ -93,7 +93,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return re.search(self.path, request.path) is not None
 
     def answer(self) -> ServerAnswer:
-        """Returns the answer of a fault of kind `status` or `busy`."""
+        """Returns the error that a fault of kind `status` or `busy` answers."""
         if self.kind == "busy":
             return ServerAnswer(
                 code=429,
@@ -105,7 +105,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
 
     def replaced(self, answer: ServerAnswer) -> ServerAnswer:
-        """Returns what a fault of kind `garbage` or `empty` makes of the right answer."""
+        """Returns what a fault of kind `garbage` or `empty` answers instead of this answer."""
         if self.kind == "garbage":
             is_json = self.body[:1] in ("{", "[")
             content_type = "application/json" if is_json else "text/html"

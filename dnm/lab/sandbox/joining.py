@@ -1,4 +1,4 @@
-"""The join of machines to Kubernetes: their Nodes are registered NotReady, then become Ready."""
+"""The joining of machines to Kubernetes: their Nodes are registered NotReady, then become Ready."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Arrival(msgspec.Struct, kw_only=True):
 
 
 class Joiner:
-    """The machines that are joining Kubernetes. Callers hold the store's lock."""
+    """The machines that are joining Kubernetes now. Callers hold the store's lock."""
 
     def __init__(self, store: Objects, batch: Batch, timing: Timing) -> None:
         self.store = store
@@ -31,14 +31,14 @@ class Joiner:
         self._arrivals: list[Arrival] = []
 
     def expect(self, machine: Machine, namespace: str, late_seconds: float = 0.0) -> None:
-        """Makes the machine's kubelet register later, `late_seconds` after the usual time."""
+        """Lets the machine's kubelet register its Node after the usual time and `late_seconds`."""
         joins_at = self.clock.after(self.timing.join + late_seconds)
         self._arrivals.append(Arrival(
             machine=machine.name, namespace=namespace, claim=machine.claims, joins_at=joins_at
         ))  # fmt: skip
 
     def step(self) -> None:
-        """Registers the Nodes that are due, and sets Nodes to Ready that are due."""
+        """Registers Nodes at their due times, and later sets them to Ready."""
         now = self.clock.now()
         for entry in list(self._arrivals):
             machine = self.batch.machines[entry.machine]

@@ -72,7 +72,7 @@ class Kubelet:
             self.ended[meta["namespace"]] += 1
 
     def _is_due(self, uid: str, step: str, seconds: float) -> bool:
-        """Returns whether this duration has passed since the first call with this uid and step."""
+        """Returns whether this duration has passed since the first call for this uid and step."""
         key = (uid, step)
         if key not in self._due:
             self._due[key] = self.clock.after(seconds)

@@ -133,7 +133,7 @@ def _raw(kind: Kind, entry: StoredObject) -> bytes:
 def _event_test(
     kind: Kind, namespace: str, query: Mapping[str, str]
 ) -> Callable[[Event], tuple[str, Object] | None]:
-    """Returns a function that converts a change for a watcher with these selectors. An object that
+    """Returns a function that makes a watch event of a change. With selectors, an object that
     begins to match is ADDED, one that stops is DELETED (convertToWatchEvent, watch_cache.go)."""
     test = _test(kind, query)
 
@@ -159,7 +159,7 @@ def _event_test(
 
 
 def document(kind: Kind, data: Object) -> Object:
-    """Returns an object with kind and apiVersion, as the API prints a single one."""
+    """Returns an object with kind and apiVersion, which lists omit but a single object has."""
     if kind.group == EVENTS:
         data = event_from_core(data)
     return {"kind": kind.name, "apiVersion": kind.api_version, **data}
@@ -170,7 +170,7 @@ def _watch_line(kind: Kind, name: str, data: Object) -> bytes:
 
 
 def _read_token(token: str) -> tuple[str, int]:
-    """Returns the list in the token, and the number of its entries on earlier pages. Raises 400."""
+    """Returns the list that a page's token names, and how many entries precede. Raises 400."""
     snapshot, _, start = token.partition(".")
     if not snapshot or not start.isdecimal():
         raise ApiError(400, "continue key is not valid")

@@ -55,7 +55,7 @@ def field_test(plural: str, text: str) -> Test:
 
 
 def selector_test(selector: Mapping[str, Any] | None) -> Test:
-    """Returns a test of pods for the `matchLabels` of a budget. None: no pod matches."""
+    """Returns a test whether a budget's `matchLabels` select a pod. None as selector: no pod."""
     labels = dict((selector or {}).get("matchLabels") or {})
 
     def matches(item: dict[str, Any]) -> bool:

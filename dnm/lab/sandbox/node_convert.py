@@ -28,7 +28,7 @@ def main(url: str, arguments: list[str]) -> int:
 
 
 def _ask(url: str, half: str, body: bytes) -> tuple[int, int, float, bool]:
-    """Sends `half` of a call and prints the output. Returns the numbers in the answer's head."""
+    """Sends `begin` or `finish` of a call, prints the output, and returns the other parts."""
     place = url.removeprefix("http://")
     head = (  # 1.0: the answer comes in one piece, and ends with the connection
         f"POST /sandbox/node-convert/{half} HTTP/1.0\r\nHost: {place}\r\n"
@@ -75,7 +75,7 @@ def _show(stdout: bytes, stderr: bytes) -> None:
 
 
 def _hang() -> None:
-    """Hangs like a converter with a hanging ssh: it and a child ignore SIGTERM."""
+    """Never returns and ignores SIGTERM, as does a child: like a converter with a hanging ssh."""
     import signal
     import subprocess
 

@@ -145,8 +145,8 @@ def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, 
 
 
 def _of_container(pod: Object, container: Object) -> dict[str, int]:
-    """Returns the largest of the requested, allocated and applied amounts. A resize in place counts
-    as soon as it is requested (KEP-1287), unless the kubelet finds it infeasible."""
+    """Returns the largest of a container's requested, allocated and applied amounts. A resize in
+    place counts as soon as it is requested (KEP-1287), unless the kubelet finds it infeasible."""
     asked = yunikorn_units((container.get("resources") or {}).get("requests") or {})
     status = pod.get("status") or {}
     states = [*(status.get("containerStatuses") or ()),

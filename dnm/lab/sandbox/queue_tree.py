@@ -32,7 +32,7 @@ def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> di
 
 
 def fits(request: _Amounts, free: _Amounts) -> bool:
-    """Returns whether the headroom `free` suffices for a request. Unlimited resources always do."""
+    """Returns whether a request fits into the headroom `free`. Unlimited resources always fit."""
     return all(
         amount <= max(0, free[resource])
         for resource, amount in request.items()

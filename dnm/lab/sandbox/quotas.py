@@ -54,7 +54,7 @@ class Quotas:
 
 
 def _limits(quota: Object) -> dict[str, int]:
-    """Returns the limits on what pods request, in YuniKorn's units: cpu in thousandths."""
+    """Returns a quota's limits on what pods request, in YuniKorn's units: cpu in thousandths."""
     hard = (quota.get("spec") or {}).get("hard") or {}
     keys = [key for key in hard if key.startswith("requests.") or _name(key) in _OF_PODS]
     units = {key: yunikorn_units({key.removeprefix("requests."): hard[key]}) for key in keys}
@@ -62,13 +62,13 @@ def _limits(quota: Object) -> dict[str, int]:
 
 
 def _name(key: str) -> str:
-    """Returns YuniKorn's name of the resource that a limit counts."""
+    """Returns YuniKorn's name of the resource that this key of a quota limits."""
     name = key.removeprefix("requests.")
     return _NAMES.get(name, name)
 
 
 def _text(quota: Object, key: str, amount: int) -> str:
-    """Returns an amount in the units, binary or decimal, in which the quota has its limit."""
+    """Returns an amount as text in binary or decimal units, like the limit of the quota."""
     if _name(key) == "vcore":
         return canonical_amount(f"{amount}m")
     is_binary = quota["spec"]["hard"][key].endswith("i") and amount % 1024 == 0

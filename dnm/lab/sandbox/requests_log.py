@@ -14,7 +14,7 @@ _KEPT = 100_000
 
 
 class Logged(NamedTuple):
-    """A request. `verb` and `resource` are empty if it is not for an object of Kubernetes."""
+    """A request to the sandbox. `verb` and `resource` are empty if it is not about an object."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class RequestLog:
             self._log.clear()
 
     def lists(self, resource: str = "") -> list[Logged]:
-        """Returns for each list the request of its first page, which has no `continue` token."""
+        """Returns the list requests, each once: without those for further pages (`continue`)."""
         return [
             entry
             for entry in self.all()
@@ -67,6 +67,6 @@ class RequestLog:
         ]
 
     def writes(self) -> list[Logged]:
-        """Returns the requests that may change objects, and dry runs, but not access reviews."""
+        """Returns the requests that change objects, with dry runs and without access reviews."""
         verbs = ("create", "update", "patch", "delete")
         return [entry for entry in self.all() if entry.verb in verbs]

@@ -33,7 +33,7 @@ _WAITING = "request is waiting for cluster resources become available"
 
 
 class Application(msgspec.Struct, kw_only=True):
-    """A YuniKorn application. `forget_at`: when it will be removed, while it has no pods."""
+    """A YuniKorn application. `forget_at`: when it is removed, if it has no pods any more."""
 
     id: str
     queue: str
@@ -56,7 +56,7 @@ class Scheduler:
         self._submissions = 0
 
     def step(self) -> None:
-        """Places applications, counts and binds pods, once. Ignores pods of deleted Nodes."""
+        """Places applications, sums up pods and binds them, once. Ignores pods of deleted Nodes."""
         pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
         self._forget({pod["metadata"]["uid"] for pod in pods})
         self._submit(pods)
@@ -247,7 +247,7 @@ def _is_gated(pod: Object) -> bool:
 
 
 def _age(pod: Object) -> tuple[str, int]:
-    """Returns the sort key of a pod by age. Pods of the same second are sorted by last change."""
+    """Returns a pod's age as a sort key: its creation and, within a second, its last change."""
     return pod["metadata"]["creationTimestamp"], int(pod["metadata"]["resourceVersion"])
 
 

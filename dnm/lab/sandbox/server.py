@@ -22,7 +22,7 @@ SERVER_FILE = "server.json"
 
 
 class Server(msgspec.Struct, kw_only=True):
-    """The server of a directory, with its start time, because process numbers are reused."""
+    """The server process of a directory. Its start time identifies it, since numbers are reused."""
 
     pid: int
     start_ticks: int

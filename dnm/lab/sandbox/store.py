@@ -130,7 +130,7 @@ class Objects:
         return self.require(plural, namespace, name).copy()
 
     def entries(self, plural: str, namespace: str = "") -> list[StoredObject]:
-        """Returns the entries sorted by namespace and name, as the API lists them."""
+        """Returns the stored objects sorted by namespace and name, as the API lists them."""
         objects = self._objects[plural]
         keys = sorted(key for key in objects if not namespace or key[0] == namespace)
         return [objects[key] for key in keys]

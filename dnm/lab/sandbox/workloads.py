@@ -26,7 +26,7 @@ _LONGEST_WAIT = {"ReplicaSet": 1000.0, "Job": 60.0}  # seconds between two tries
 
 
 class _Refusal(NamedTuple):
-    """The refusal of a workload's pods by the API server. `seen`: what ends the wait if changed."""
+    """The API server's refusal of a workload's pods. A change of `seen` leads to a new try."""
 
     since: float
     next_try: float
@@ -182,7 +182,7 @@ class Workloads:
                             lambda item: item.update(status=status))  # fmt: skip
 
     def _collect(self) -> None:
-        """Deletes objects with a missing owner, as the garbage collector does."""
+        """Deletes objects if their owner does not exist, as the garbage collector does."""
         for plural in ("replicasets", "pods"):
             for item in list(self.store.objects(plural)):
                 meta = item["metadata"]
@@ -213,7 +213,7 @@ def _live(pods: list[Object]) -> list[Object]:
 
 
 def _keeping_rank(pod: Object) -> tuple[Any, ...]:
-    """Returns the sort key of a pod. Pods that a controller would delete earlier come first."""
+    """Returns a pod's sort key. If there are too many, a controller deletes the first pods."""
     created = pod["metadata"]["creationTimestamp"]
     youth = "".join(chr(255 - ord(letter)) for letter in created)
     return (bool(pod["spec"].get("nodeName")), pod["status"].get("phase") == "Running", youth,

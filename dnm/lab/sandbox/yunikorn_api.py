@@ -53,7 +53,7 @@ class YunikornApi:
     # --- queues -----------------------------------------------------------------------------
 
     def _dynamic(self) -> set[str]:
-        """Returns the queues of applications, and ancestors, that the document does not have."""
+        """Returns queues of applications (and ancestors) that the document does not define."""
         paths = {
             path for app in self.scheduler.applications.values() for path in ancestors(app.queue)
         }

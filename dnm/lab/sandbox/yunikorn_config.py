@@ -35,7 +35,7 @@ partitions:
 
 
 class ConfigRefused(Exception):
-    """The error if a document is refused. The message is the reason."""
+    """The error if YuniKorn refuses a queue document. The message is the reason."""
 
 
 class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +49,8 @@ class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 class YunikornConfig:
     """The queue document that the scheduler uses. `has_webhook`: an admission webhook checks
-    changes. `takes_up`: the scheduler reloads changes. `version`: its release; 1.6 to 1.8 count a
-    sidecar twice (see `pod_reading`)."""
+    changes. `takes_up`: the scheduler reloads changes. `version`: the scheduler's release; 1.6 to
+    1.8 count a sidecar twice (see `pod_reading`)."""
 
     def __init__(self, store: Objects, timing: Timing) -> None:
         self.store = store
@@ -115,12 +115,12 @@ class YunikornConfig:
 
     @property
     def checksum(self) -> str:
-        """Returns the upper-case hexadecimal SHA-256 of the exact text (`GET /ws/v1/config`)."""
+        """Returns the text's checksum for `GET /ws/v1/config`: SHA-256, upper-case hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest().upper()
 
     @property
     def is_built_in(self) -> bool:
-        """Returns whether no document exists. Each namespace then has a queue with its name."""
+        """Returns whether no document exists. Then each namespace has a queue of its name."""
         return self.text == _BUILT_IN
 
     @property
@@ -186,7 +186,7 @@ def _root_of(partition: Fields) -> Fields:
 
 
 def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
-    """Returns a queue and all queues below it. A queue named root has no limits."""
+    """Returns a queue and all queues below it, by path. A queue named root has no limits."""
     name = _text(fields, "name").lower()
     path = name if parent is None else f"{parent}.{name}"
     children = _list(fields, "queues")
