@@ -44,7 +44,7 @@ class LentNode(Value):
     counted: dict[str, int] = {}  # its part of the queue's limit; empty before it serves
     idle_since: Moment | None = None
     was_used: bool = False
-    is_needed: bool = False  # its idle time is over, but its quota is used by pods elsewhere
+    is_needed: bool = False  # idle too long, but pods elsewhere use its quota, or a Workload waits
     departure: Departure | None = None  # None: it serves as long as its queue needs it
     lent_since: Moment | None = None  # recorded only if something depends on it
     asked_at: Moment | None = None  # when its request was written; None: unknown

@@ -90,12 +90,12 @@ def after_transition(
 ) -> Mapping[str, Breaker]:
     """Returns the breakers after a node's transition; `after` None: the node was returned. A node
     that served and was never used counts against its queue, unless it left for another reason than
-    idleness or an administrator kept it. A used node closes the breaker."""
+    idleness, or an administrator or Workload kept it. A used node closes the breaker."""
     was_used = before.was_used if after is None else after.was_used and not before.was_used
     if was_used:
         return _closed(breakers, before.queue)
     breaker = breakers.get(before.queue, Breaker())
-    is_exempt = before.leaves is not None or before.stays_until is not None
+    is_exempt = before.leaves is not None or before.stays_until is not None or before.is_needed
     if after is not None or not before.counted or is_exempt or breaker.tripped_at is not None:
         return breakers
     changed_breaker = msgspec.structs.replace(breaker, unused=breaker.unused + 1)

@@ -273,23 +273,21 @@ def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
     supply = node_supply(inputs, registry)
     chosen = choose_releases(inputs.config, inputs.demand, look.current.limits, supply, candidates)
     stalled, demand = registry.stalled, inputs.demand
-    if chosen.stalled:
-        # From now on these pods request nothing.
+    if chosen.stalled:  # from now on these pods request nothing
         stalled = {**stalled, **chosen.stalled}
         next_demand = demand_of(inputs.config, inputs.snapshot, inputs.limits, stalled)
         demand = msgspec.structs.replace(next_demand, mark=demand.mark) if next_demand else demand
         stalled = dict(demand.stalled)
     chosen, clocks = _restart_idle_times(chosen, registry.nodes, inputs.now)
-    released = {
-        name: changed(registry.nodes[name], state=Releasing(since=inputs.now)) for name in chosen.go
-    }
+    nodes = {**registry.nodes, **clocks}
+    released = {name: changed(nodes[name], state=Releasing(since=inputs.now)) for name in chosen.go}
     by_node = {
         name: NodeDecision.RELEASED if name in released else NodeDecision.STAYS for name in names
     }
     return msgspec.structs.replace(
         decisions,
         demand=demand,
-        registry=_after_release(inputs, registry, {**clocks, **released}, chosen.go, stalled),
+        registry=_after_release(inputs, registry, {**nodes, **released}, chosen.go, stalled),
         verdicts={**decisions.verdicts, **chosen.verdicts},
         by_node={**decisions.by_node, **by_node},
     )
@@ -320,6 +318,10 @@ def _restart_idle_times(
 ) -> tuple[Releases, dict[str, LentNode]]:
     """Restarts the idle time of a node if pods on other nodes used its quota until now: that counts
     as use of the node."""
+    if chosen.incomplete:
+        from dnm.plan.partly_lent import await_workloads
+
+        return await_workloads(chosen, nodes, now, _restart_idle_times)
     clocks: dict[str, LentNode] = {}
     verdicts = dict(chosen.verdicts)
     for name in chosen.verdicts:
@@ -328,9 +330,8 @@ def _restart_idle_times(
             clocks[name] = msgspec.structs.replace(nodes[name], is_needed=True, was_used=True)
         elif nodes[name].is_needed and not is_needed:
             clocks[name] = msgspec.structs.replace(nodes[name], is_needed=False, idle_since=now)
-            verdicts[name] = node_verdict(
-                name, Verdict.KEEP, Reason.IDLE, "it was needed until now"
-            )
+            detail = "it was needed until now"
+            verdicts[name] = node_verdict(name, Verdict.KEEP, Reason.IDLE, detail)
     go = tuple(name for name in chosen.go if verdicts[name].verdict is Verdict.REVERT)
     return msgspec.structs.replace(chosen, go=go, verdicts=verdicts), clocks
 

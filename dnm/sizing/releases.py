@@ -55,13 +55,14 @@ class Candidates(Value):
 
 class Releases(Value):
     """The nodes to release, in order (`go`), and the decision about each candidate (`verdicts`).
-    `stalled` has pods to record with it. `quota_in_use` has the candidates with quota that pods on
-    other nodes use."""
+    `stalled` has pods to record with it. `quota_in_use`: candidates with quota that pods elsewhere
+    use. `incomplete`: queues with Workloads for which too few nodes can be lent."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
     stalled: Mapping[str, StalledPods] = {}
     quota_in_use: frozenset[str] = frozenset()
+    incomplete: frozenset[str] = frozenset()
 
 
 def choose_releases(
@@ -107,9 +108,9 @@ def choose_releases(
         # Without these entries the nodes would be needed again at once.
         for queue in {node_supply.lent[name].queue for name in spare}:
             remembered |= stalled.get(queue, {})
-    return Releases(
-        go=tuple(spare), verdicts=verdicts, stalled=remembered, quota_in_use=frozenset(quota_in_use)
-    )
+    incomplete = frozenset(name for name, of in with_all.base.queues.items() if of.incomplete)
+    return Releases(go=tuple(spare), verdicts=verdicts, stalled=remembered,
+                    quota_in_use=frozenset(quota_in_use), incomplete=incomplete)  # fmt: skip
 
 
 def judge_fenced(
@@ -133,16 +134,14 @@ def judge_fenced(
     work = {name: demand.nodes.get(name, NO_USE).work_pods for name in fenced}
     for name in sorted(fenced, key=lambda name: (-work[name], str(fenced[name].since), name)):
         entry = fenced[name]
-        pool = pool_of(entry)
-        verdict, reason, detail = Verdict.REVERT, Reason.FENCED, ""
+        pool, verdict, reason, detail = pool_of(entry), Verdict.REVERT, Reason.FENCED, ""
         if work[name]:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
             detail = f"{count_of(work[name], 'pod')} landed on it before the fence"
         elif wanted.get(pool, 0) > 0:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
-            detail = (
-                f"{entry.queue} needs {count_of(wanted[pool], 'node')} of type {entry.node_type}"
-            )
+            more = count_of(wanted[pool], "node")
+            detail = f"{entry.queue} needs {more} of type {entry.node_type}"
         if verdict is Verdict.KEEP:
             wanted[pool] = wanted.get(pool, 0) - 1
         verdicts[name] = NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)

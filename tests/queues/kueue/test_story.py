@@ -11,6 +11,7 @@ import pytest
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.kueue import LEDGER
+from dnm.model.lent import Phase
 from dnm.model.reason import Reason
 from tests.queues.kueue.objects import (
     LABEL,
@@ -200,6 +201,51 @@ def test_nodes_that_wait_for_the_rest_of_their_workload_are_no_unused_nodes(
     sandbox.tick(30)
     run_for(site, 8)
     assert len(site.lent()) == 6
+
+
+def lend_half(sandbox: Sandbox, site: Site) -> set[str]:
+    """Lends four of six nodes for a Workload, one in each run, and then makes the rest busy."""
+    site.change(max_conversions_per_run="1")
+    sandbox.create(a_workload("workshop", [a_pod_set(96)]))
+    sandbox.tick(30)
+    run_for(site, 4)
+    machines = {f"a{number:03}" for number in range(1, 13)}
+    half = machines & {node["metadata"]["name"] for node in sandbox.objects("nodes")}
+    site.change(exclude_nodes=",".join(sorted(machines - half)))
+    return half
+
+
+def test_half_of_a_workload_is_kept_while_the_rest_is_busy_for_a_moment(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """The idle time of the first nodes is over before the rest is busy."""
+    half = lend_half(sandbox, site)
+    run_for(site, 1)
+    assert site.registry.last_run.queues["a8"].code == Reason.INCOMPLETE.name
+    site.change(exclude_nodes="")
+    run_for(site, 3)
+    assert len(site.lent()) == 6 and half < {*site.lent()}
+    assert {node.phase for node in site.registry.nodes.values()} == {Phase.SERVING}
+    assert not site.registry.breakers
+
+
+def test_half_of_a_workload_is_returned_and_lent_again_with_the_rest(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """No pod could use the nodes, so that they count as one unused node together."""
+    for returned in range(1, 3):
+        lend_half(sandbox, site)
+        run_for(site, 8)
+        assert site.lent() == []
+        assert site.registry.breakers["a8"].unused == returned
+        site.change(exclude_nodes="")
+        sandbox.delete("workloads", "workshop", "dev")
+    sandbox.create(a_workload("workshop", [a_pod_set(96)]))
+    run_for(site, 7)
+    admit(sandbox, "workshop", 96)
+    run_for(site, 2)
+    assert len(site.lent()) == 6 and all(site.pods().values())
+    assert not site.registry.breakers
 
 
 def test_second_chance_of_a_queue_completes_a_workload(sandbox: Sandbox, site: Site) -> None:
