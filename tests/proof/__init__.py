@@ -1,1 +1,1 @@
-"""The proof that dnm keeps its promises through kills, races, failures and bad days."""
+"""Tests that dnm keeps its invariants through kills, races, failures and mistakes."""

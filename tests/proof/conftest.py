@@ -1,4 +1,4 @@
-"""Fixtures: `warm` forks processes, `world` is an empty sandbox with them."""
+"""Fixtures: `warm` forks dnm processes quickly, `world` is an empty sandbox that uses it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The edges of a run in the model: the cluster's API and the site's converter.
+"""The clients of a run in the model: for the cluster's API and for the site's converter.
 
-They follow the protocols of the real ones and return the same values and errors. `Weather` holds
+They have the interfaces of the real clients and return the same values and errors. `Weather` holds
 the faults of one run. Every effect of dnm passes here, where the model compares it with dnm's files
-on disk at that moment.
-"""
+on disk at that moment."""
 
 from __future__ import annotations
 
@@ -56,12 +55,12 @@ RETURNING = ("good", "fails", "half", "lies: done", "late", "hangs")
 
 
 class Killed(BaseException):
-    """A process that ended. Nothing in dnm may catch it, as nothing can catch SIGKILL."""
+    """The exception that ends dnm as SIGKILL would. Nothing in dnm may catch it."""
 
 
 class Weather:
-    """The faults of one run, by the number of the API or converter call (`faults`) or of the fault
-    point (`strikes`: kill, restart, full, io). `failed` holds the calls without an answer."""
+    """The faults of one run. `faults` are by the number of a call of API or converter, `strikes` by
+    that of a fault point (kill, restart, full, io). `failed` has what dnm could not read."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Weather:
         self.effects: list[str] = []
 
     def strike(self, point: str, when: str) -> None:
-        """Injects a fault; `faults.inject_faults` calls it."""
+        """Injects the fault for this fault point, if any; dnm calls it at every fault point."""
         text = self.strikes.get(self.passes)
         self.passes += 1
         if text == "kill":
@@ -103,7 +102,7 @@ class Weather:
 
 
 class RunsDnm(Protocol):
-    """The interface of a host that the edges need."""
+    """The part of a host that the classes of this file use."""
 
     config: Config
     outputs: dict[str, Operation]  # the output that converters wrote on it
@@ -118,14 +117,14 @@ def _document(config_map: ConfigMap) -> tuple[Mapping[str, str], str]:
 
 
 def as_read(node: Node) -> Node:
-    """Returns the Node as dnm reads it: it keeps the conditions only of a Node with a mark."""
+    """Returns the Node as dnm reads it, with conditions only if the Node has dnm's mark."""
     if node.mark is None:
         return node
     return msgspec.structs.replace(node, conditions={"Ready": str(node.is_ready)})
 
 
 class ModelKube(KubeFake):
-    """The cluster as one run on a host sees it."""
+    """The Kubernetes client of one run on a host, which reads and changes the model."""
 
     def __init__(self, world: World, host: RunsDnm, weather: Weather) -> None:
         self.world, self.host, self.weather = world, host, weather
@@ -137,7 +136,7 @@ class ModelKube(KubeFake):
 
     @contextmanager
     def _call(self, point: str, fact: str = "", is_write: bool = False) -> Iterator[None]:
-        """Makes one call; `fact` names what is unknown if it fails."""
+        """Wraps one API call with its fault; `fact` is what dnm does not know if it fails."""
         fault = self.weather.next_fault()
         if fault == "late":
             self.world.advance(20)
@@ -203,7 +202,7 @@ class ModelKube(KubeFake):
         ]  # fmt: skip
 
     def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
-        """Evicts the pod: it ends within half a minute, and its controller creates another one."""
+        """Evicts the pod, which ends within half a minute and is created again."""
         with self._call("kube.evict", is_write=True):
             there = self.world.pods.get(pod.name)
             if there is None:
@@ -216,7 +215,7 @@ class ModelKube(KubeFake):
             return ""
 
     def _judge_eviction(self, pod: Pod) -> None:
-        """Checks that an administrator requested it, and that this instance has a fence."""
+        """Checks that an administrator requested the eviction, behind this instance's fence."""
         entry = self.host.registry().nodes.get(pod.node)
         if entry is None or entry.eviction is None or entry.eviction.since > self.host.now():
             self.world.broken.append(f"{pod.name} was evicted without a request")
@@ -337,8 +336,8 @@ class ModelKube(KubeFake):
     def _judge_dress(
         self, node: Node, labels: Mapping[str, str | None], taints: Sequence[Taint]
     ) -> None:
-        """Checks that only a moving node changes its labels and taints, and that both change. For
-        the new namespace, the node must be fenced, empty and counted by no queue."""
+        """Checks a change of labels and taints: only for a moving node, and both at once. Before it
+        gets those of the new namespace, the node must be fenced, empty and in no limit."""
         broken, entry = self.world.broken, self.host.registry().nodes.get(node.name)
         if entry is None or not isinstance(entry.state, Moving):
             broken.append(f"{node.name} was relabelled before the registry recorded it")
@@ -359,8 +358,8 @@ class ModelKube(KubeFake):
 
 
 class ModelState(StateFake):
-    """The Secret and the Lease of an instance, as the API server keeps them. The document is in the
-    file of a registry, so that faults, restores and checks find it at the same path."""
+    """The Secret and the Lease of an instance. The registry is in the usual file instead of the
+    Secret, so that faults, restores and checks find it at the same path."""
 
     def __init__(self, kube: ModelKube, secret_name: str, lease_name: str) -> None:
         self.secret_name, self.lease_name = secret_name, lease_name
@@ -411,7 +410,7 @@ class ModelState(StateFake):
 
 
 def patched(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark | None:
-    """Returns the mark with these annotations."""
+    """Returns dnm's mark of a Node after a change of these annotations."""
     fields: dict[str, Any] = msgspec.structs.asdict(mark) if mark else {}
     for key, value in annotations.items():
         field = key.removeprefix(PREFIX).replace("-", "_")
@@ -424,7 +423,7 @@ def patched(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark | 
 
 
 class Operation:
-    """One call of the converter."""
+    """A call of the converter: its process, its machines and its output."""
 
     def __init__(self, world: World, behaviour: str, machines: Sequence[Machine]) -> None:
         self.world, self.behaviour, self.machines = world, behaviour, machines
@@ -441,7 +440,7 @@ class Operation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns every line that could be the name of a node."""
+        """Returns the lines of the converter's output that can be node names."""
         return tuple(dict.fromkeys(line for line in self.lines if " " not in line))
 
     @property
@@ -461,7 +460,7 @@ class Operation:
         self.lines += lines
 
     def kill(self) -> None:
-        """Sends TERM and KILL: the conversion stays half done, or its handler rolls it back."""
+        """Plays SIGTERM and SIGKILL: the conversion stays half done, or is rolled back."""
         if self.has_ended:
             return
         self.timed_out = True
@@ -473,7 +472,7 @@ class Operation:
                 self.world.lose(machine)
 
     def vanish(self) -> None:
-        """Ends with its host, which restarts: no output, and the conversion stays half done."""
+        """Plays a restart of the host: no more output, and the conversion stays half done."""
         if self.has_ended:
             return
         del self.world.processes[self.pid]
@@ -483,8 +482,8 @@ class Operation:
 
 
 class ModelConverter(ConverterFake):
-    """The site's converter as one run on a host uses it; `behaviour(direction)` returns how its
-    next call behaves."""
+    """The site's converter as one run on a host uses it. `behaviour(direction)` chooses how the
+    next call behaves, such as `hangs`."""
 
     def __init__(
         self, world: World, host: RunsDnm, weather: Weather, behaviour: Callable[[str], str]
@@ -525,7 +524,7 @@ class ModelConverter(ConverterFake):
         return row
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
-        """Returns jobs of one node each, which any type could start, and those of a fault."""
+        """Returns the waiting jobs of the model and of a fault, as the converter counts them."""
         jobs = len(self.world.batch.waiting) + self.world.injected_jobs
         types = sorted({machine.type for machine in self.world.machines.values()})
         return tuple(
@@ -555,7 +554,7 @@ class ModelConverter(ConverterFake):
         return ConverterProcess(pid=operation.pid, start_ticks=1)
 
     def _keeps_floor(self, options: Mapping[str, str]) -> None:
-        """Checks the floor of Slurm's nodes, if all requested nodes join: this host alone lends."""
+        """Checks that enough nodes stay in Slurm (`batch_floor`) if all requested nodes join."""
         floor = self.host.config.batch_floor
         if floor is None or "--num-nodes" not in options:
             return
@@ -624,7 +623,7 @@ class ModelConverter(ConverterFake):
             operation.claims.append(machine.claim)
 
     def _resume(self, request: str, name: str, namespace: str) -> Operation:
-        """Resumes a conversion that was interrupted, if its claim still exists."""
+        """Plays a call that resumes an interrupted lend, if its claim still exists."""
         machine = self.world.machines[name]
         self._judge_lending(machine.type, namespace, 1)
         self.weather.effects.append(f"resume {name} {namespace}")
@@ -676,7 +675,7 @@ class ModelConverter(ConverterFake):
         return operation
 
     def _judge_left_out(self, node_type: str, left_out: Sequence[str]) -> None:
-        """Checks that dnm passed every node that an administrator keeps out to the converter."""
+        """Checks that dnm's call of the converter excludes all nodes that it must."""
         registry, now = self.host.registry(), self.host.now()
         kept = [name for name, hold in registry.holds.items() if hold.is_in_force(now)]
         kept += [name for name, keeping in registry.excluded.items() if keeping.is_in_force(now)]
@@ -742,7 +741,7 @@ class ModelConverter(ConverterFake):
 
 
 def claim_of(machine: Machine) -> BatchClaim | None:
-    """Returns the claim in the converter's list; the list omits nodes that were renamed."""
+    """Returns the claim of a machine in the converter's list, which omits renamed nodes."""
     claim = machine.claim
     is_renamed = machine.node_name not in ("", machine.name)
     if claim is None or machine.place == "batch":
@@ -762,7 +761,7 @@ def claim_of(machine: Machine) -> BatchClaim | None:
 def _end_lending(
     operation: Operation, namespace: str, asked: int, pretended: Sequence[str]
 ) -> None:
-    """Ends a call in the way of its behaviour. A killed converter did nothing more."""
+    """Ends a call that lends, in its chosen behaviour. A killed converter does nothing more."""
     world, behaviour = operation.world, operation.behaviour
     if operation.has_ended:
         return

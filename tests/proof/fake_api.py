@@ -1,6 +1,5 @@
-"""An etcd, and an API server with a cache and an event buffer of its own, for watches. The server
-restarts, lags, drops events and breaks connections. It uses only `Watches` of dnm's code.
-"""
+"""A model of an etcd, and of an API server with a watch cache. The server restarts, lags, drops
+events and breaks connections. The model uses only `Watches` of dnm's code."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class Event:
 
 @dataclass
 class Etcd:
-    """All objects, and every event of their history."""
+    """The model of etcd: all objects, and every event of their history."""
 
     revision: int = 10
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -51,14 +50,14 @@ class Etcd:
 
 @dataclass
 class ApiServer:
-    """A server that has all events since revision `after`; `lag`: how far its cache is behind."""
+    """An API server with the events since revision `after`. Its cache is `lag` events behind."""
 
     after: int = 0
     lag: int = 0
 
 
 class Watches(WatcherFake):
-    """One connection."""
+    """The watch of one kind of object by a run."""
 
     waited = 0.0
 

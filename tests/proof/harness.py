@@ -1,9 +1,8 @@
-"""Worlds for proofs: a sandbox, sites on it, and `dnm` as real processes.
+"""Worlds for these tests: a sandbox, sites on it, and `dnm` as real processes.
 
-A `Warm` forks `dnm` processes. A `World` is a sandbox with a stopped clock and one or more sites,
-whose processes use its clock. A `Checkpoint` restores it, so that a proof can try a hundred ends
-from one beginning.
-"""
+A `Warm` forks `dnm` processes. A `World` is a sandbox with a stopped clock and one or more sites.
+Their processes use its clock. A `Checkpoint` is a copy of a world, from which a test can try many
+faults at the same moment."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _WRITES = ("PUT", "PATCH", "POST", "DELETE")
 
 
 def wait_for_any(children: Sequence[Child], seconds: float = PATIENCE) -> Child:
-    """Waits for the first of them that ends, and returns it."""
+    """Waits until one of the processes has ended, and returns that one."""
     poll = select.poll()
     by_descriptor = {child.descriptor: child for child in children}
     for descriptor in by_descriptor:
@@ -68,7 +67,7 @@ class Gate:
 
 
 class Checkpoint(NamedTuple):
-    """A snapshot of a world between two runs, when nothing is under way."""
+    """A copy of a world between two runs, while no process runs, to which a test can return."""
 
     now: float
     store: bytes
@@ -81,8 +80,8 @@ class Checkpoint(NamedTuple):
 
 
 class World:
-    """One sandbox and its sites; `make_site` adds one. The cluster advances after every write, as a
-    real one does. Only `tick` advances time."""
+    """A sandbox and its sites, which `make_site` adds. Schedulers and controllers react after each
+    write, as in a real cluster. Only `tick` advances time."""
 
     def __init__(self, directory: Path, warm: Warm, now: float = _START) -> None:
         self.directory, self.warm, self._began = directory, warm, now
@@ -117,7 +116,7 @@ class World:
         self.sandbox.stop()
 
     def make_site(self, name: str = "prod", *, sections: str = "", **settings: Any) -> Site:
-        """Returns a host with its own configuration, state and instance id."""
+        """Adds a site: a host with its own configuration, state and instance id. Returns it."""
         values = {"instance_id": name, "yunikorn_url": self.sandbox.url, **settings}
         site = Site(self.sandbox, self.directory / name, sections=sections, **values)
         self.sites[name] = site
@@ -126,7 +125,7 @@ class World:
     # --- processes ------------------------------------------------------------------------------
 
     def job(self, site: Site, *arguments: str, **details: Any) -> dict[str, Any]:
-        """Returns the job for `dnm ARGUMENTS`, with a site's configuration and clock."""
+        """Returns a job for the fork server: `dnm ARGUMENTS` with a site's configuration."""
         return {
             "arguments": arguments or ("run",),
             "now": site.now().isoformat(),
@@ -145,7 +144,7 @@ class World:
         return ended
 
     def settle(self) -> None:
-        """Waits for the end of converters that outlived their run."""
+        """Waits until converters that outlived their run have ended."""
         assert self.warm.ask("settle"), f"these still run: {self.warm.ask('descendants')}"
 
     @contextmanager
@@ -178,7 +177,7 @@ class World:
         }
 
     def checkpoint(self) -> Checkpoint:
-        """Returns a snapshot; nothing may be under way."""
+        """Copies the world, in which no process may be running."""
         sandbox = self.sandbox
         with sandbox.lock:
             assert not sandbox.conversion._operations
@@ -194,7 +193,7 @@ class World:
             )
 
     def restore(self, point: Checkpoint) -> None:
-        """Restores the world of a snapshot, with the same addresses and paths."""
+        """Restores a copy of the world, with the same addresses and paths."""
         self.sandbox.stop()
         self.sandbox = sandbox = self._make_sandbox(self.sandbox.server.port)
         with sandbox.lock:
@@ -219,9 +218,9 @@ class World:
         sandbox.tick()
 
     def digest(self) -> bytes:
-        """Returns a digest that is equal for worlds with the same future. It omits what no run
-        reads: process ids, temporary paths, the last run's messages, history, spare copies, object
-        versions. Write ids of Leases count only by which are equal."""
+        """Returns a digest that is equal for worlds in which later runs do the same. It omits what
+        no run reads: process ids, temporary paths, the last run's messages, history, spare copies,
+        object versions. It replaces write ids of Leases by numbers."""
         point = self.checkpoint()
         parts = [str(point.now).encode(), _without_state(point.store), point.batch, point.arrivals]
         for name, content in sorted(point.files.items()):
@@ -231,7 +230,7 @@ class World:
 
 
 def _without_state(store: bytes) -> bytes:
-    """Returns the objects of a cluster, and a registry without its writer and time."""
+    """Returns the cluster's objects, and the registry in it without its writer and time."""
     document = json.loads(store)
     objects = document["objects"]
     document["version"] = 0
@@ -250,7 +249,7 @@ def _without_state(store: bytes) -> bytes:
 
 
 def _read_of_lease(lease: dict[str, Any]) -> list[object]:
-    """Returns the active registry, its record, and whether a run left the Lease held."""
+    """Returns what the Lease records: the active registry, and whether a run still holds it."""
     result = lease["metadata"].get("annotations") or {}
     kept = [result.get(f"dynamic-node-manager/{word}") for word in ("registry", "kept")]
     return [*kept, bool(lease["spec"].get("holderIdentity"))]

@@ -1,9 +1,8 @@
-"""The check that history explains the registry: every phase follows from joined lines.
+"""A check that the history is complete: its lines explain the phase of every node.
 
-It reads without dnm's code: lines of JSON on disk, and lines that the registry still keeps. Their
-numbers have no gap, and none is twice on disk. Each line continues where the node's previous line
-ended; the last one equals the registry. Waiting jobs follow the same rule.
-"""
+It does not use dnm's code. It reads the lines on disk, and those that the registry still keeps.
+Their numbers have no gap, and none is on disk twice. Each line of a node begins with the state in
+which the previous one ended; the last equals the registry. So do the lines about waiting jobs."""
 
 from __future__ import annotations
 

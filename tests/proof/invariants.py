@@ -1,6 +1,6 @@
-"""The eight invariants and that of history: functions that yield violations. Their docstrings are
-the promises. `edges.py` and `judge_run` judge 4 (unknown means no), 7 (write, then act) and 8
-(exit)."""
+"""The eight invariants of dnm, and that of its history: a function for each, which yields
+violations. `edges.py` and `judge_run` check 4 (unknown is not "no"), 7 (write, then act) and 8
+(termination)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cap(play: Play) -> Iterator[str]:
 
 
 def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
-    """Yields each cap that registry, marks and running conversions exceed together."""
+    """Yields each cap that is exceeded by the lent, marked and requested nodes together."""
     instance = config.instance_id
     lent = {name: (e.node_type, e.namespace) for name, e in registry.nodes.items()}
     for name, node in world.nodes.items():
@@ -89,8 +89,8 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
 
 
 def _claims(world: World, instance: str) -> dict[str, Held]:
-    """Returns the converter's claims of an instance, without nodes that administrators returned in
-    both clusters: resumed in Slurm, and the Node deleted."""
+    """Returns the nodes that the converter still claims for an instance. It omits those that
+    administrators returned manually: resumed in Slurm, and deleted in Kubernetes."""
     if not world.reports_claims:
         return {}
     return {
@@ -172,7 +172,7 @@ def ours_only(play: Play) -> Iterator[str]:
 
 
 def history(play: Play) -> Iterator[str]:
-    """Yields changes of a registry that history does not explain, whatever fault was injected."""
+    """Yields changes of a registry that its history does not explain, whatever the fault was."""
     for host, _ in readable(play):
         if not host.has_old_registry:
             try:
@@ -185,7 +185,7 @@ RULES = (history, cap, capacity, one_owner, ours_only)
 
 
 def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
-    """Checks one run, and the state right after it."""
+    """Checks the effects of one run, given the reads that failed, and the state right after."""
     problems = []
     failed, effects = weather.failed, ran.effects
     if "nodes" in failed and effects:
@@ -228,12 +228,12 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
 
 
 def rests(ran: Ran) -> None:
-    """6. Without a change in demand, the next run and the run after it do nothing."""
+    """6. Checks that a run without a change in demand did nothing."""
     assert not ran.effects, f"{ran.host} acts in steady state: {ran.effects}"
 
 
 def writes_nothing(play: Play, records: list[bytes]) -> None:
-    """6. Checks that a run writes no record, except for a queue that used up its weekly hours."""
+    """6. Checks that a run changed no registry, unless a queue used up its weekly hours."""
     for host, before in zip(play.hosts, records, strict=True):
         after = host.record()
         is_news = _queues_without_hours(before) != _queues_without_hours(after)
@@ -246,8 +246,8 @@ def _queues_without_hours(record: bytes) -> set[str]:
 
 
 def all_is_back(play: Play) -> None:
-    """Checks the end, without demand: no node is lent or lost, and the queue document is as the
-    administrator left it."""
+    """Checks the end of a history, when nothing is requested any more: no node is lent or lost, and
+    the queue document is as the administrator wrote it."""
     world = play.world
     for host, registry in readable(play):
         assert not registry.nodes and not registry.requests, f"{host.instance}: {registry}"

@@ -1,5 +1,5 @@
-"""The state machine: hypothesis chooses each step, the invariants hold after every step, and every
-history ends well. `test_machine.py` plays it in CI, `soak.py` for any duration."""
+"""A state machine of hypothesis, which chooses the steps of histories. The invariants hold after
+each step, and every history ends well. `test_machine.py` plays it in CI, `soak.py` for longer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ jumps = st.sampled_from((-86_400.0, -300.0, 0.0, 300.0, 86_400.0))
 
 
 class Machine(RuleBasedStateMachine):
-    """One history."""
+    """A random history: steps of the cluster, of administrators and of runs of dnm."""
 
     HOSTS = (1, 2)
     play: Play
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.play.world.is_tainted)
     @rule(namespace=few, count=st.integers(1, 6))
     def move_work_to_another_queue(self, namespace: int, count: int) -> None:
-        """Moves demand to another queue: nodes of one idle while the other needs some."""
+        """Lends nodes to one queue, ends its pods, then adds pods to the other queue."""
         self.play.add_pods(count, namespace, 6)
         self.run_every_host()
         self.run_every_host()

@@ -1,5 +1,5 @@
-"""The requests of administrators for nodes, in the middle of a history, made by the functions of
-their commands. A refused request changes nothing."""
+"""Requests of administrators (lend, return, hold and others) in a random history, made by the
+functions of dnm's commands. A refused request changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _a_while(now: datetime) -> Keeping:
 
 
 def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Registry | Refusal:
-    """Lends one more node, of the type of the named node, even if restrictions forbid it."""
+    """Orders one more node of the type of `node` with `--force`, unless three orders exist."""
     policy = min(config.namespaces.values(), key=lambda namespace: namespace.name)
     node_type = config.type_of(node)
     if node_type is None or len(registry.orders) > 2:

@@ -1,9 +1,8 @@
-"""Histories: the steps of a world with one or two hosts that run dnm on it.
+"""The steps of a history: a model of the world, and one or two hosts that run dnm on it.
 
-Every event is a method with small numbers as arguments, so that hypothesis and the soak play the
-same game. `Play.check` raises if an invariant is violated. `Play.end_well` stops the faults, lets
-an administrator follow dnm's messages, and waits until nothing changes.
-"""
+Every step is a method with small numbers as arguments, which hypothesis and the soak test choose.
+`Play.check` raises if an invariant is violated. `Play.end_well` stops the faults, lets an
+administrator follow dnm's messages, and waits until nothing changes."""
 
 from __future__ import annotations
 
@@ -109,7 +108,7 @@ FOR_SLURM: dict[str, dict[str, object]] = {
 
 
 def for_slurm(config: Config, rule: str) -> Config:
-    """Returns the configuration with one of these rules."""
+    """Returns the configuration with the options in FOR_SLURM[rule]."""
     changes = dict(FOR_SLURM[rule])
     hours = changes.pop("node_hours_per_week", None)
     namespaces = {
@@ -150,7 +149,7 @@ class Host:
         return self.config.converted_nodes_path
 
     def now(self) -> datetime:
-        """Returns the time of its own clock."""
+        """Returns the time by the clock of this host, which may be wrong."""
         return self._world.now + self.skew
 
     def restart(self) -> None:
@@ -159,7 +158,7 @@ class Host:
             operation.vanish()
 
     def record(self) -> bytes:
-        """Returns the bytes of its registry; empty without one."""
+        """Returns the bytes of the host's registry; empty if there is none."""
         return self.path.read_bytes() if self.path.exists() else b""
 
     def registry(self) -> Registry:
@@ -178,7 +177,7 @@ class Host:
 
 
 class Ran(msgspec.Struct, kw_only=True):
-    """The end of one run. `is_clean`: nothing failed in it, and nothing interfered."""
+    """The end of one run. `is_clean` is true if nothing failed in it and nothing interfered."""
 
     host: str
     result: Pass | None
@@ -189,7 +188,7 @@ class Ran(msgspec.Struct, kw_only=True):
 
 
 class Play:
-    """A world, its hosts, and their past."""
+    """A history in progress: a world, its hosts, and their earlier states."""
 
     def __init__(
         self,
@@ -278,7 +277,7 @@ class Play:
             host.old_stores = [*host.old_stores[-5:], host.config.store_path.read_bytes()]
 
     def _meanwhile(self, host: Host) -> Callable[[str], None]:
-        """Returns the events that happen between two calls of a run."""
+        """Returns a function that plays what happens between two calls of a run."""
 
         def happen(event: str) -> None:
             if event == "other host":
@@ -315,7 +314,7 @@ class Play:
             self.world.add_pods(count, sorted(QUEUES)[namespace % len(QUEUES)], vcore)
 
     def finish_pods(self, count: int) -> None:
-        """Ends bound pods first, which have run long enough; then deletes waiting pods."""
+        """Ends up to `count` pods: the bound ones first, then waiting ones."""
         pods = sorted(self.world.pods.values(), key=lambda pod: (not pod.node, pod.created))
         for pod in pods[:count]:
             del self.world.pods[pod.name]
@@ -338,7 +337,7 @@ class Play:
             self.world.change_node(name, is_cordoned=True)
 
     def uncordon(self, number: int) -> None:
-        """Plays `kubectl uncordon`, for any cordon; dnm's annotation stays."""
+        """Plays `kubectl uncordon` of a node; dnm's annotation for its fence stays."""
         name = self._lent_node(number)
         if name and self.world.nodes[name].is_cordoned:
             self.world.fences.pop(name, None)
@@ -379,7 +378,7 @@ class Play:
             self.world.return_nodes(machine)
 
     def resume_manually(self, number: int) -> None:
-        """Plays `scontrol resume` of a lent machine: an administrator gives it to both clusters."""
+        """Plays an administrator's mistake: `scontrol resume` of a node that is lent."""
         name = self._lent_node(number)
         machine = self.world.machine_of(name) if name else None
         if machine is not None and machine.place == "kubernetes":
@@ -418,8 +417,8 @@ class Play:
             self.world.apply_manifest(BROKEN_DOCUMENTS[number % len(BROKEN_DOCUMENTS)])
 
     def edit(self, number: int, cores: int) -> None:
-        """Sets a new total for one limit in the current document. The manifest follows without lent
-        nodes, as a careful administrator keeps it."""
+        """Plays an administrator who changes one limit in the current document, and accordingly in
+        the manifest, in which no lent nodes are counted."""
         world = self.world
         if world.config_map is None or world.admin_wrote or read_limits(world.text) is None:
             return
@@ -468,7 +467,7 @@ class Play:
                 self._lose_registry(host)
 
     def harm_store(self, number: int, how: str) -> None:
-        """Damages the host's store of the cluster, if it has one."""
+        """Damages the file in which a host keeps the objects that it has read, if it has one."""
         host = self.hosts[number % len(self.hosts)]
         path = host.config.store_path
         if not host.old_stores:
@@ -531,7 +530,7 @@ class Play:
         invariants.check(self)
 
     def have_all_looked(self, node: str) -> bool:
-        """Returns whether every host had a complete run since the Node last changed."""
+        """Returns whether each host had a complete run since the last change of the Node."""
         result = self.world.nodes.get(node)
         changed = int(result.resource_version) if result else self.world.removed_at.get(node, 0)
         return all(host.looked_at > changed for host in self.hosts)
@@ -578,7 +577,7 @@ class Play:
         world.advance(700)  # everything under way has ended
 
     def _restore_registry(self, host: Host) -> None:
-        """Follows the message of the RegistryError."""
+        """Repairs the registry as the message of the RegistryError advises an administrator."""
         try:
             host.registry()
             if not host.path.exists():
@@ -613,7 +612,7 @@ class Play:
         raise AssertionError(f"not steady after {most} rounds: {open_now} {rans}")
 
     def _help(self, host: Host, ran: Ran) -> None:
-        """Does what the run's errors ask of an administrator."""
+        """Does what the run's errors advise an administrator to do."""
         if ran.result is None:
             raise AssertionError(f"without faults, {host.instance} reports: {ran.error}")
         if any("dnm queues rebase" in error for error in ran.result.plan.errors):
@@ -624,9 +623,9 @@ class Play:
         self._change(host, lambda registry: self._deal_with_claimed(host, registry))
 
     def _deal_with_claimed(self, host: Host, registry: Registry) -> Registry:
-        """Resolves each node that may have been left behind, as an administrator: returns this
-        instance's manually, forgets another's (`dnm forget`). The administrator also ends a hanging
-        converter that only a lost registry recorded."""
+        """Plays an administrator who resolves each claimed node: returns this instance's manually,
+        and forgets another instance's (`dnm forget`). The administrator also ends a hanging
+        converter of which only a lost registry knew."""
         claimed = dict(registry.claimed)
         for name, claim in registry.claimed.items():
             machine = self.world.machine_of(name)
@@ -643,8 +642,8 @@ class Play:
         return msgspec.structs.replace(registry, claimed=claimed)
 
     def _deal_with_failed(self, registry: Registry) -> Registry:
-        """Resolves each failed node, as an administrator. A node with another name in Slurm is
-        returned manually and forgotten (`dnm forget`); else dnm retries it (`dnm reset`)."""
+        """Plays an administrator who resolves each failed node: by `dnm reset`, or if it has
+        another name in Kubernetes, by a manual return and `dnm forget`."""
         nodes = dict(registry.nodes)
         for name, entry in registry.nodes.items():
             machine = self.world.machine_of(name)
@@ -673,12 +672,12 @@ class Play:
 
 
 def _resumed_and_reset(registry: Registry) -> Registry:
-    """Returns the registry after `dnm resume`, and `dnm reset` of every queue and node type."""
+    """Returns the registry after `dnm resume` and a `dnm reset` of all queues and node types."""
     return without_requests(msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={}))
 
 
 def _is_open(ran: Ran) -> list[str]:
-    """Returns what is still under way after a run."""
+    """Returns which nodes, claims and requests a run has left unfinished."""
     if ran.result is None:
         return ["stopped"]
     registry = ran.result.outcome.registry if ran.result.outcome else ran.result.plan.registry

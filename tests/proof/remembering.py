@@ -1,8 +1,7 @@
-"""The model's API server for runs that keep what they read and then read only changes.
+"""The model's API server for runs that keep the objects they have read and then read only changes.
 
 The server finds changes by comparing the world with its previous snapshot. The state that a run
-takes as complete must equal the world at some moment after the run's barrier.
-"""
+takes as complete must equal the world at some moment after the run began."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ Moment = Mapping[str, Node | Pod]
 
 
 class ReportedWorld:
-    """The world as an API server reports it. `moments`: each kind at every snapshot, and between
-    two changes that a snapshot found: a run may have read up to there."""
+    """The world as an API server reports it. `moments` has all states of each kind of object, those
+    between two changes included, which a run may have read."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -78,7 +77,7 @@ class ReportedWorld:
             self.moments[kind].append(results)
 
     def disturb(self, how: str) -> None:
-        """Injects a fault into the API server, until it is healthy again."""
+        """Injects a fault into the API server, which lasts until a later call ends it."""
         cluster, server = self.cluster, self.cluster.server
         match how:
             case "restart":
@@ -97,7 +96,7 @@ class ReportedWorld:
 
 
 class RememberingKube(ModelKube):
-    """The cluster as seen by a run whose host keeps what it has read."""
+    """The Kubernetes client of a run that reads only changes since the host's last run."""
 
     _reflector: Reflector
 

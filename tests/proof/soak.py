@@ -1,8 +1,7 @@
-"""The long proof: `python -m tests.proof.soak [--runs 10000] [--seed N]`, in virtual time.
+"""The soak test, in virtual time: `python -m tests.proof.soak [--runs 10000] [--seed N]`.
 
-Plays histories as `test_machine.py` does until dnm has run so often. Prints its seed first; the
-same seed plays the same histories again.
-"""
+It plays random histories as `test_machine.py` does, until dnm has run so often. It prints its seed
+first; the same seed plays the same histories again."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The story of the proofs: two nodes are lent to a queue and returned.
+"""The story that many tests interrupt: two nodes are lent to a queue and returned.
 
 The cluster is full, a queue has too little quota, three pods need two nodes (one of them has a
 volume). The pods run and end, the nodes idle and return. An administrator's cordon and drain, and
 other keys of the ConfigMap, must stay. The story depends on the world alone (`play_events`), so it
-continues from any state that a fault leaves.
-"""
+continues from any state that a fault leaves."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def build(world: World, **settings: Any) -> Site:
-    """Builds the beginning: pods wait, nothing is lent."""
+    """Builds the site at the beginning of the story: pods wait, nothing is lent."""
     sandbox = world.sandbox
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.edit(
@@ -107,11 +106,10 @@ def is_over(world: World) -> bool:
 
 
 def play_on(world: World, good: set[bytes] | None = None, longest: int = LONGEST) -> int:
-    """Plays each minute until the story is over and nothing changes; returns how many runs it took.
+    """Plays the story to its end and until nothing changes. Returns how many runs it took.
 
-    `good` are worlds that led to the right end before: the story is not played again from one of
-    them. Worlds that led to a right end are added.
-    """
+    `good` has digests of worlds from which the right end was reached before. The story stops at
+    such a world, and adds the worlds that it has passed."""
     on_the_way: list[bytes] = []
     runs = world.runs
     for _ in range(longest):
@@ -147,11 +145,10 @@ def play_minute(world: World, **details: Any) -> Ended:
 
 
 def check_always(world: World) -> None:
-    """Checks invariants 1 (caps), 3 (one owner), 5 (ours only) after every run, with any fault.
+    """Checks invariants 1 (cap), 3 (one owner) and 5 (own marks only) after a run with any fault.
 
     The sandbox itself records a node offered twice, killed jobs or pods, and a converter call for a
-    node that Slurm has in service.
-    """
+    node that Slurm has in service."""
     sandbox = world.sandbox
     assert not sandbox.violations, sandbox.violations
     away = [m.name for m in sandbox.batch.machines.values() if m.place != "batch"]
@@ -164,7 +161,7 @@ def check_always(world: World) -> None:
 
 
 def check_limits(world: World) -> None:
-    """Checks invariant 2 after a run without failures: baseline plus exactly the serving nodes."""
+    """Checks invariant 2 (each limit is its baseline plus the serving nodes) after a good run."""
     site = world.site
     nodes = site.registry.nodes.values()
     serving = [e for e in nodes if e.phase is Phase.SERVING and e.queue == QUEUE]
@@ -179,8 +176,8 @@ def check_limits(world: World) -> None:
 
 
 def check_end(world: World) -> None:
-    """Checks all eight in steady state: the document is unchanged, every machine is returned,
-    nothing of dnm is left, and runs change nothing."""
+    """Checks all eight invariants at the end: the queue document is as before, every machine is
+    returned, nothing of dnm is left, and runs change nothing."""
     sandbox = world.sandbox
     check_always(world)
     assert sandbox.queues_text() == WORKSHOP_QUEUES
@@ -194,8 +191,8 @@ def check_end(world: World) -> None:
 
 
 def _kept(world: World) -> object:
-    """Returns the content of files and records, without the previous record, which each write
-    replaces."""
+    """Returns the content of all files and registries, without the copy of the previous registry,
+    which each write replaces."""
     record = ("converted_nodes.json", ".previous")
     files = {name: text for name, text in world.state_files().items() if not name.endswith(record)}
     return files, [site.registry for site in world.sites.values()]

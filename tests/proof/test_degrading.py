@@ -1,7 +1,6 @@
-"""Failures of a whole run: the API is down or returns nonsense, a namespace is unreadable, a
-converter hangs, a disk is full. dnm loses nothing and takes nothing from any tenant. Once the
-failure ends, the story continues to its right end.
-"""
+"""Tests of failures that last a whole run: the API is down or returns nonsense, a namespace is
+unreadable, a converter hangs, a disk is full. No node or record is lost, and no tenant loses a
+node. Once the failure ends, the story of the proofs reaches its right end."""
 
 from __future__ import annotations
 
@@ -29,14 +28,14 @@ PLAYED = (0, 1, 4, 5)  # minutes in which the story acts: convert, join, release
 
 
 def error_line(ended: Ended) -> str:
-    """Returns the error of a failed run: one line on stderr, no traceback."""
+    """Returns the one line that a failed run printed; it must not be a traceback."""
     lines = (ended.out + ended.err).splitlines()
     assert len(lines) == 1 and "Traceback" not in ended.err, ended
     return lines[0]
 
 
 def error_lines(ended: Ended) -> list[str]:
-    """Returns the errors of a failed run, each about another request and in one line."""
+    """Returns the errors of a failed run: different lines, each about one request."""
     lines = (ended.out + ended.err).splitlines()
     assert lines and len({*lines}) == len(lines), ended
     assert all(line.startswith("error: can't ") for line in lines), ended
@@ -44,7 +43,7 @@ def error_lines(ended: Ended) -> list[str]:
 
 
 class Days:
-    """The story's worlds before each of its minutes, played once for all tests of this file."""
+    """Copies of the story's world before each of its minutes, made once for all tests here."""
 
     def __init__(self, directory: Path, warm: Warm) -> None:
         self.world = World(directory / "world", warm)
@@ -67,7 +66,7 @@ class Days:
         return self.world
 
     def run_into(self, **fault: Any) -> Ended:
-        """Plays a run with this fault, without a wait for answers; the fault ends with the run."""
+        """Plays a run with this fault and a short time-out, then ends the fault."""
         self.world.sandbox.fault(**fault)
         ended = self.world.run(constants=HURRY, environment=self.environment)
         self.world.sandbox.faults.clear()
@@ -206,7 +205,7 @@ IMPATIENT = {
 
 
 def hung_processes(world: World) -> list[str]:
-    """Returns the fork server's processes that are left after the run."""
+    """Returns the ids of the processes that a run has left."""
     return [str(pid) for pid in world.warm.ask("descendants")]
 
 
@@ -227,8 +226,8 @@ def play_up_to(world: World, direction: str) -> None:
 def test_hanging_converter_is_ended_with_its_children(
     hanging: World, direction: str, when: str
 ) -> None:
-    """It ignores TERM, and so does its child; it hangs before or after its work. No process is
-    left, the run reports it, and dnm checks the node and retries."""
+    """The converter and its child ignore SIGTERM and hang, before or after the work. dnm ends both,
+    reports it, checks the node and retries."""
     world = hanging
     play_up_to(world, direction)
     world.sandbox.behave(direction=direction, hang=when)
@@ -247,7 +246,7 @@ def test_hanging_converter_is_ended_with_its_children(
 def test_run_with_a_fault_while_it_ends_a_converter_is_completed(
     hanging: World, fault: str
 ) -> None:
-    """The fault points of both signals. dnm waits for a converter that it cannot end."""
+    """Kills the run, or makes it fail, at each of its two signals to a hanging converter."""
     world = hanging
     play_up_to(world, "batch")
     world.sandbox.behave(direction="batch", hang="before")
@@ -264,7 +263,7 @@ def test_run_with_a_fault_while_it_ends_a_converter_is_completed(
 
 @pytest.mark.parametrize("effect", sample_by_day(3, ["kill", "", "fail"]))
 def test_excessive_converter_output_does_not_fill_the_disk(world: World, effect: str) -> None:
-    """dnm cuts the output while it reads it, even if a fault hits the cutting itself."""
+    """dnm truncates the file of the output meanwhile, even if a fault occurs at the truncation."""
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
     ended = world.run(
@@ -283,7 +282,7 @@ def test_excessive_converter_output_does_not_fill_the_disk(world: World, effect:
 
 
 def test_registry_write_refused_by_the_system_is_reported(days: Days) -> None:
-    """No injected fault: the system limits files to less than the registry's size."""
+    """The system itself refuses the write: files are limited to less than the registry's size."""
     world = days.at(1)
     ended = world.run(largest_file=600)
     assert ended.code == 2 and "can't be written" in error_line(ended), ended

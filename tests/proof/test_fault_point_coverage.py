@@ -1,10 +1,10 @@
-"""Every effect outside of dnm has a fault point, and the proof covers every fault point.
+"""Tests that every effect of dnm on the outside is at a fault point, and every such point is
+tested.
 
-A test reads the source: every call with an effect must be in a `with fault_point(...)`, or in a
-function that is only called within one. Effects open a file for writing, replace, remove or sync
-it, start or signal a process, talk to a server, or take a lock. Another test listens: the
-interpreter reports the effects of a run (sys.addaudithook), and each must be within a fault point.
-"""
+A fault point is a place where tests can kill dnm or make a call fail. A test reads the source:
+every call with an effect must be in a `with fault_point(...)`, or in a function that is only called
+within one. Effects open a file for writing, replace, remove or sync it, start or signal a process,
+talk to a server, or take a lock. In another test, the interpreter reports the effects of a run."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Function(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A place that names a function or has an effect, and the fault points around it."""
+    """A place in the source that uses a function or has an effect; the fault points around it."""
 
     by: Function
     to: str
@@ -134,7 +134,7 @@ class Site(NamedTuple):
 
 
 def effect_of(call: ast.Call) -> str:
-    """Returns the outside effect of the call, or an empty string."""
+    """Returns which effect a call has outside of dnm, such as `os.open`, or an empty string."""
     match call.func:
         case ast.Name(id="open"):
             return "open for writing" if _opens_for_writing(call) else ""
@@ -170,7 +170,7 @@ def _flags(call: ast.Call) -> set[str]:
 
 
 class Reader(ast.NodeVisitor):
-    """The functions, effects and fault points that one file names, and its names for objects."""
+    """A visitor that collects a file's uses of functions, effects and fault points."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -255,7 +255,7 @@ def _points_passed_by(call: ast.Call) -> set[str]:
 
 
 def _point_of(node: ast.AST) -> str:
-    """Returns the name of a fault point, or of the parameter that holds it."""
+    """Returns the name in a `fault_point(...)`, or the parameter that has the name."""
     assert isinstance(node, ast.Call)
     match node.args[0]:
         case ast.Constant(value=name):
@@ -283,8 +283,8 @@ def points_of(readers: list[Reader]) -> set[str]:
 
 
 class Uses:
-    """The places that name each function. A name means a method only after `self` in its class, or
-    after a word for an object of its class. Without such a word, every match counts."""
+    """The places that use each function. A method's name counts after `self` in its class, or after
+    a variable that holds an object of the class. If no variable is known, all uses count."""
 
     def __init__(self, readers: list[Reader]) -> None:
         self.sites: dict[str, list[Site]] = {}
@@ -316,8 +316,8 @@ class Uses:
     def is_covered(
         self, site: Site, unseen: str, on_the_way: frozenset[Function] = frozenset()
     ) -> bool:
-        """Returns whether a fault point other than `unseen` is around it, or around every use of
-        its function."""
+        """Returns whether a place is within a fault point other than `unseen`, or all uses of its
+        function are."""
         if set(site.within) - {unseen} or site.by in on_the_way:
             return True
         sites = self.of(site.by)
@@ -326,7 +326,7 @@ class Uses:
 
 
 def uncovered(readers: list[Reader], *unseen: str) -> dict[str, set[Site]]:
-    """Returns, for each point, the effects that no other fault point covers."""
+    """Returns fault point -> the effects that would be at no fault point without it."""
     uses = Uses(readers)
     effects = [effect for reader in readers for effect in reader.effects]
     return {
@@ -348,7 +348,7 @@ def test_every_effect_in_the_source_has_a_fault_point() -> None:
 
 
 def test_removed_fault_point_is_detected() -> None:
-    """Checks the reader: without any one fault point, it finds an uncovered effect."""
+    """Checks the check: if any one fault point is ignored, it finds an uncovered effect."""
     readers = read_package()
     results = uncovered(readers, "", *points_of(readers))
     unmissed = {point for point in points_of(readers) if results[point] == results[""]}
@@ -356,8 +356,8 @@ def test_removed_fault_point_is_detected() -> None:
 
 
 def test_run_has_no_effect_outside_of_fault_points(world: World) -> None:
-    """The interpreter reports files opened for writing, processes, signals, connections and locks
-    of the story and of a killed run. The story passes each point, or the point has its own test."""
+    """Plays the story and a killed run, while the interpreter reports writes, processes, signals,
+    connections and locks (sys.addaudithook). Each fault point occurs in the story or has a test."""
     story.build(world, watch_from_pods=0, relist_minutes=60)
     listened: dict[str, Any] = {"strays": str(world.strays), "log": str(world.log)}
     world.strays.touch()

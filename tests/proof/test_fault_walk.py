@@ -1,4 +1,4 @@
-"""Every fault point of a whole lend-and-return story, with one fault at a time.
+"""Tests of one fault at every fault point of a story in which nodes are lent and returned.
 
 A first play records each fault point. Then, for every fault point of every run, the test restores
 the world before that run. It kills the run (SIGKILL) at that point, or makes the call fail before
@@ -6,8 +6,7 @@ or after its effect. The runs that follow must reach the right end (`story.check
 invariants). By day it takes each point where it first occurs, in one way, and also kills points
 that change something. A world that equals, byte for byte, one that led to the end before is not
 played again. Other tests: a run that hangs, the runs after a kill, and runs that are killed again
-and again.
-"""
+and again."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ READS = (
 
 
 class Run(NamedTuple):
-    """One run of the story without faults, or right after a kill."""
+    """A recorded run of the story: the world before it, and the fault points in it."""
 
     before: Checkpoint
     points: list[str]  # its fault points in order
@@ -69,11 +68,11 @@ class Strike(NamedTuple):
 
 
 class NotStruck(AssertionError):
-    """The run never reached the fault point: it lists if a server is too slow for a watch."""
+    """The run did not reach the fault point, since a slow server made it read in another way."""
 
 
 class Tally:
-    """The results so far."""
+    """The results of the faults so far, and digests of worlds that reach the right end."""
 
     def __init__(self) -> None:
         self.good: set[bytes] = set()
@@ -81,8 +80,8 @@ class Tally:
 
 
 def record(world: World) -> list[Run]:
-    """Plays the story without faults, which must end right. Then records the runs that find a
-    killed conversion and a killed return."""
+    """Plays and records the story without faults. Then records also the runs that follow a run
+    killed during a lend or a return."""
     runs = []
     while not story.is_over(world):
         runs.append(_record_run(world))
@@ -112,7 +111,7 @@ def _record_run(world: World) -> Run:
 def walk(
     world: World, choose: Callable[[list[Run]], list[Strike]], name: str, **settings: int | str
 ) -> list[Strike]:
-    """Plays the story once, and then with each of the faults; returns the faults."""
+    """Plays the story without faults, then once with each chosen fault. Returns the faults."""
     story.build(world, **settings)
     tally, failures, runs = Tally(), [], record(world)
     strikes, before = choose(runs), world.runs
@@ -169,7 +168,7 @@ def play(world: World, strike: Strike, is_fact: bool, tally: Tally) -> None:
 
 
 def play_to_the_end(world: World, tally: Tally) -> None:
-    """Plays to the right end, unless this same world led to one before."""
+    """Plays the story to its right end, unless an equal world reached that before."""
     mark = world.digest()
     if mark not in tally.good:
         world.tick(story.MINUTE)
@@ -179,8 +178,8 @@ def play_to_the_end(world: World, tally: Tally) -> None:
 
 
 def hang(world: World, strike: Strike, tally: Tally) -> None:
-    """Hangs the run there. If it holds the lock, a second run ends at once. The hung run is then
-    killed, as a timer's time-out does."""
+    """Makes a run hang at the fault point. If it holds the lock, a second run must end at once.
+    Then the hung run is killed, as a systemd time-out would do."""
     pipe = world.directory / "hung"
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
@@ -284,7 +283,7 @@ def choose_at(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
 
 @night
 def test_story_ends_right_if_only_changes_are_read(world: World) -> None:
-    """The site keeps a store of the cluster."""
+    """The site keeps the objects that it has read between runs (`watch_from_pods = 0`)."""
     settings = {"watch_from_pods": 0, "relist_minutes": 60}
     strikes = walk(world, choose_at(_OF_CHANGES), "fault walk of changes", **settings)
     assert {strike.point for strike in strikes} >= {"store.rename", "kube.watch", "kube.barrier"}
@@ -298,7 +297,7 @@ def test_story_ends_right_with_its_registry_in_kubernetes(world: World) -> None:
 
 
 def _met_first(runs: list[Run]) -> dict[str, int]:
-    """Returns the first run that passes each fault point."""
+    """Returns fault point -> the number of the first run that passes it."""
     return {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
 
 

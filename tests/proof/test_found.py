@@ -1,4 +1,4 @@
-"""The defects that the machine found, each as a short history that once failed."""
+"""Tests of defects that random histories have found, each as the shortest history that failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def two(tmp_path: object) -> Play:
 
 
 def patient(play: Play) -> Play:
-    """Makes runs wait for their converters, so that a story needs fewer runs."""
+    """Makes runs wait for the end of their converters, so that histories need fewer runs."""
     play.world.patience = 3600.0
     return play
 
@@ -114,7 +114,7 @@ def test_node_renamed_by_the_converter_needs_an_administrator(play: Play) -> Non
 
 
 def test_node_uncordoned_after_a_failed_return_is_fenced_again(play: Play) -> None:
-    """Without the fence, the plan to return it violated an invariant, and dnm stopped acting."""
+    """Once, dnm planned to return the open node, which its own check refused in each run."""
     name = lend(play)
     play.converter_will("hangs", "batch")
     play.finish_pods(4)
@@ -131,7 +131,7 @@ def test_node_uncordoned_after_a_failed_return_is_fenced_again(play: Play) -> No
 
 
 def test_machine_without_a_node_is_returned_despite_unreadable_pods(tmp_path: Path) -> None:
-    """No pod can be on it. The proof of seed 771128 took the return for a violation."""
+    """Without a Node there can be no pods on it. The check once took the return for a violation."""
     play = Play(tmp_path, 1, is_shared=True, state="kubernetes", rule="budget")
     play.add_pods(8, 1, 2)
     play.run(strikes={69: "io"})
@@ -145,7 +145,7 @@ def test_machine_without_a_node_is_returned_despite_unreadable_pods(tmp_path: Pa
 
 
 def test_manually_returned_machine_counts_no_more(tmp_path: Path) -> None:
-    """The proof of seed 771130 counted its claim beside the node that replaced it."""
+    """The check once counted the machine's old claim beside the node lent in its place."""
     play = Play(tmp_path, 1, is_shared=False)
     play.add_pods(8, 1, 1)
     play.run()
@@ -166,8 +166,8 @@ def test_manually_returned_machine_counts_no_more(tmp_path: Path) -> None:
 
 
 def test_node_booting_for_another_host_causes_no_error(tmp_path: Path) -> None:
-    """A run takes place each minute, but a conversion takes several: there is no Node, and Slurm
-    names the other instance."""
+    """The other instance lends the node again, which takes several runs. Meanwhile there is no
+    Node, and Slurm shows the other instance's mark."""
     two = Play(tmp_path, 2, is_shared=True)
     two.add_pods(4, DEV, 4)
     for _ in range(8):
@@ -187,7 +187,7 @@ def test_node_booting_for_another_host_causes_no_error(tmp_path: Path) -> None:
 
 
 def test_forged_mark_gives_a_node_to_no_instance(two: Play) -> None:
-    """Slurm's reservation outweighs a mark without other evidence."""
+    """dnm trusts Slurm's reservation more than a mark on the Node, which a kubelet can write."""
     two.add_pods(4, DEV, 4)
     two.run(1)
     mark = Mark(instance="east", node_type="a", namespace="lab", queue="x")
@@ -279,8 +279,8 @@ def test_node_returned_and_lent_by_another_host_is_left_to_that_host(two: Play) 
 
 @pytest.mark.parametrize("call", sample_by_day(4, range(14)))
 def test_second_host_with_the_same_instance_does_not_act(tmp_path: Path, call: int) -> None:
-    """The other host has a whole run between two calls of the first. From then on both run each
-    minute, although a client replaces the document, and one clock is a day ahead."""
+    """A second host with the same instance id has a whole run between two calls of the first. Then
+    both run each minute, with one clock a day ahead: only one of them may act."""
     play = Play(tmp_path, 2, is_shared=True, instances=("prod", "prod"))
     play.add_pods(40, DEV, 4)
     play.jump_clock(1, 86_400)

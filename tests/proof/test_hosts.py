@@ -1,9 +1,8 @@
-"""Two hosts with one registry in Kubernetes, as real processes: one is suspended for longer than
-its Lease and resumed, has a wrong clock, or never returns.
+"""Tests of two hosts with one registry in Kubernetes, as real processes. A host is suspended for
+longer than its Lease and resumed, has a wrong clock, or never returns.
 
 A host here is a name, a boot and a machine id of its own, and a state directory; nothing but the
-cluster is shared. A Lease is valid for one second.
-"""
+cluster is shared. A Lease is valid for one second."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ WALKED_WITH_FILES = ("kube.read_state", "history.", "registry.time")
 
 
 class Hosts:
-    """The hosts of one instance on one cluster."""
+    """Hosts that run dnm for one instance on one cluster."""
 
     def __init__(self, world: World, *names: str, **settings: Any) -> None:
         self.world = world
@@ -69,7 +68,7 @@ class Hosts:
         return untraced(self.start(name, **details)[0].wait())
 
     def follow(self, name: str) -> Ended:
-        """Runs until the Lease of the dead or suspended host has expired."""
+        """Plays runs of a host until one acts, after the other host's Lease has expired."""
         ended = self.run(name)
         for _ in range(20):  # on a slow machine, this host too may lose it
             if ended.code != 75:
@@ -94,8 +93,8 @@ def untraced(ended: Ended) -> Ended:
 
 
 def acting_points(hosts: Hosts) -> Iterator[tuple[str, int]]:
-    """Yields name and pass number of the points of an acting run, once it has its registry: each
-    name once, and every write."""
+    """Yields the fault points of a run after it has read its registry, as (name, occurrence): the
+    first of each name, and all writes."""
     log = hosts.world.log
     log.unlink(missing_ok=True)
     assert hosts.run("east", log=str(log)).code == 0
@@ -109,7 +108,7 @@ def acting_points(hosts: Hosts) -> Iterator[tuple[str, int]]:
 
 
 def of_the_cluster(world: World) -> tuple[Any, ...]:
-    """Returns what a suspended host must not change: registry, queues, ledger, calls."""
+    """Returns what a suspended host must not change: registry, limits, ledger, converter calls."""
     secret = (world.sandbox.get("secrets", "dnm-prod", "dnm") or {})["data"]
     text = base64.b64decode(secret["registry.json"])
     queues = world.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {}
@@ -120,8 +119,8 @@ def of_the_cluster(world: World) -> tuple[Any, ...]:
 def test_host_suspended_longer_than_its_lease_changes_nothing(
     world: World, phase: Phase | None
 ) -> None:
-    """Suspends the host in each step of an acting run; another host acts; then the first resumes.
-    Two parts of the story; every sixth step, or each with DNM_PROOF_ROUNDS=200."""
+    """Suspends a host at a fault point of its run; another host acts; then the first resumes. Plays
+    two parts of the story, at every sixth point, or at each with DNM_PROOF_ROUNDS=200."""
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
     while phase and not any(node.phase is phase for node in site.registry.nodes.values()):
@@ -167,8 +166,8 @@ def test_host_suspended_longer_than_its_lease_changes_nothing(
 def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
     world: World, direction: str
 ) -> None:
-    """The other host cannot see the converter: it starts no second one before the time limit, and
-    relies on the list and on Kubernetes."""
+    """The other host cannot see the dead host's converter. It starts no second one before the time
+    limit, and decides by the converter's list and by Kubernetes."""
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
     while direction == "batch" and not any(
@@ -204,7 +203,7 @@ def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
 
 
 def calls_of_idle_run(world: World) -> int:
-    """Counts calls at a time when none is in flight; one may be, just before a kill."""
+    """Counts converter calls, waiting until the number is stable after a kill."""
     before = -1
     while (count := changing_calls(world)) != before:
         before = count
@@ -213,8 +212,8 @@ def calls_of_idle_run(world: World) -> int:
 
 
 def changing_calls(world: World) -> int:
-    """Counts calls of a converter, without its list: a claim may be resumed. A follower starts the
-    first return of each node at once if the dead host did not, so these do not count."""
+    """Counts the converter calls that change nodes. The first return of each node does not count,
+    since the other host starts that at once if the dead host did not."""
     calls = [call.arguments for call in world.sandbox.conversion.calls]
     asked = [call for call in calls if "--list" not in call]
     return len(asked) - len({call for call in asked if "batch" in call})

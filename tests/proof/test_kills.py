@@ -1,9 +1,8 @@
-"""Runs that start at the same instant, and runs that are killed during a conversion.
+"""Tests of runs that start at the same instant, and of runs killed during a conversion.
 
 The converter is a real process. The sandbox holds back its second half, so that it runs as long as
-the test needs. It also holds back the first answer of one of two runs, so that the system's
-scheduler cannot run them in sequence.
-"""
+the test needs. It also holds back the first answer to one of two runs, so that they cannot run one
+after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ DIRECTIONS = list(CALLS)
 
 
 def until_converter(world: World, direction: str) -> None:
-    """Plays the story up to the run that will call the converter in this direction."""
+    """Plays the story up to the run that calls the converter to lend or to return."""
     if direction == "k8s":
         return
     while not any(e.phase is Phase.RELEASING for e in world.site.registry.nodes.values()):
@@ -34,7 +33,7 @@ def until_converter(world: World, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_converter_of_a_killed_run_is_not_called_again(world: World, direction: str) -> None:
-    """The converter outlives its run and two more, which neither call it again nor count twice."""
+    """The converter outlives its killed run and two more runs, which do not call it again."""
     story.build(world, convert_timeout_seconds=600)
     until_converter(world, direction)
     asked = story.calls(world, "--set", direction)
@@ -96,7 +95,7 @@ def test_nodes_of_an_unrecorded_slow_converter_are_not_lost(world: World, minute
 
 
 def run_pair(world: World) -> Ended:
-    """Starts two runs at once; returns the end of the one that acted."""
+    """Starts two runs at once, of which one must be refused. Returns the end of the other one."""
     with world.gate(LIST_NODES) as gate:
         pair = world.warm.start(world.job(world.site), world.job(world.site))
         turned_away = wait_for_any(pair)
@@ -112,7 +111,7 @@ def run_pair(world: World) -> Ended:
 
 @pytest.mark.parametrize("pairs", by_night(8, 200))
 def test_second_of_two_simultaneous_runs_does_nothing(world: World, pairs: int) -> None:
-    """Such pairs play the story, over and over."""
+    """Plays the story repeatedly, each time with two runs at once."""
     story.build(world)
     acted = stories = 0
     for _ in range(pairs):

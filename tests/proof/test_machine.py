@@ -1,10 +1,9 @@
-"""Random histories of demand, failures, kills, administrators and wrong answers. The eight
-invariants hold after every step. Without faults, runs settle and return everything.
+"""Tests with random histories of demand, failures, kills, administrators and wrong answers. The
+eight invariants hold after every step. Once the faults end, runs return all nodes and stop acting.
 
-A failure prints its seed and the shortest history that leads to it. `make test` uses the same seed
-everywhere, so that it judges the change and not chance. `DNM_PROOF_SEED=N` plays other histories,
-and `make soak` always new ones.
-"""
+A failure prints its seed and the shortest history that leads to it. `make test` always uses the
+same seed, so that its result depends on the code only. `DNM_PROOF_SEED=N` plays other histories,
+and `make soak` always new ones."""
 
 from __future__ import annotations
 

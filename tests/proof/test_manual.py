@@ -1,10 +1,8 @@
-"""Each command of an administrator, killed at each fault point, or failing there by a full disk.
+"""Tests of each administrator's command, killed at each fault point, or failing by a full disk.
 
-Afterwards the registry contains the complete request or nothing of it. The history has it once, or
-not at all; nothing else is lost; and the next runs continue from there. A kill is an exception that
-no code may catch, as in this folder's model. If two faults leave the same state, the runs after it
-are played once.
-"""
+Afterwards the registry contains the complete request or nothing of it, and the history has it once
+or not at all. Nothing else is lost, and the next runs continue from there. A kill is an exception
+that no code may catch. If two faults leave the same state, the runs after it are played once."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ STRIKES: Mapping[str, type[BaseException]] = {"kill": Killed, "fail": OSError}
 
 
 class Strike:
-    """A fault at the fault point of that number, counted from 0; None: it only counts."""
+    """A fault at fault point `number`, counted from 0. With None, it only counts the points."""
 
     def __init__(self, number: int | None = None, kind: str = "kill") -> None:
         self.number, self.kind, self.passes = number, kind, 0
@@ -73,7 +71,7 @@ class Strike:
 
 
 def requests_of(registry: Registry) -> object:
-    """Returns administrators' requests, without times and names that attempts differ in."""
+    """Returns the administrators' requests in a registry, without times and generated names."""
     nodes = {
         name: (node.leaves, node.stays_until is not None, node.eviction is not None, node.phase)
         for name, node in registry.nodes.items()
@@ -83,7 +81,7 @@ def requests_of(registry: Registry) -> object:
 
 
 def lines_of(config: Config, verb: str) -> int:
-    """Counts the lines of the command in history and registry; one line may be in both."""
+    """Counts the history lines of a command, on disk and in the registry, each only once."""
     history = History(config.converted_nodes_path, config.history_keep)
     written = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
     lines = [*written, *registry_of(config).memory.unwritten]
@@ -97,7 +95,7 @@ def registry_of(config: Config) -> Registry:
 def strike_each(
     verb: str, request: Callable[[], object], config: Config, restore: Callable[[], None]
 ) -> Iterator[Registry]:
-    """Injects a fault at each point in turn, checks the state it leaves, and yields new states."""
+    """Repeats a request with a fault at each point, checks the result, yields new registries."""
     restore()
     before, lines_before = requests_of(registry_of(config)), lines_of(config, verb)
     counted = Strike()
@@ -126,7 +124,7 @@ def strike_each(
 
 @pytest.fixture
 def base(tmp_path: Path) -> Play:
-    """Returns a world: one lent node has work, others are held or excluded, all is paused."""
+    """Returns a world in which one lent node has pods and nothing is in progress."""
     play = Play(tmp_path, 1, is_shared=False)
     (host,) = play.hosts
     play.add_pods(3, 0, 4)
@@ -140,7 +138,7 @@ def base(tmp_path: Path) -> Play:
 
 
 def prepared(verb: str, registry: Registry, node: str) -> Registry:
-    """Returns the registry with the request that the command ends."""
+    """Returns the registry with what the command is to end, such as a hold for `unhold`."""
     now = datetime.now(UTC)
     changes: dict[str, dict[str, object]] = {
         "unhold": {"held": (node,), "holds": {node: Keeping(since=now)}},
@@ -182,8 +180,8 @@ def test_command_with_a_fault_at_any_step_took_effect_or_did_not(
 
 
 def test_evicting_run_killed_at_each_step_is_completed(base: Play, tmp_path: Path) -> None:
-    """Checks after each change: pods are evicted only from that node, behind its fence (`edges.py`
-    judges that). Each pod has its successor, and the node is returned."""
+    """Kills a run at each step of an eviction. Pods are evicted only from that node, and only while
+    it is fenced (`edges.py` checks that). Each pod is created again, and the node is returned."""
     (host,) = base.hosts
     directory, kept = host.path.parent, tmp_path / "kept"
     node = min(host.registry().nodes)
@@ -211,7 +209,7 @@ def test_evicting_run_killed_at_each_step_is_completed(base: Play, tmp_path: Pat
 
 
 def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
-    """An order has one change for each node, and one for itself."""
+    """The return of an order changes each of its nodes, then the order; a kill may be between."""
     config = make_config(tmp_path, "prod", ("dev",))
     now = datetime.now(UTC)
     nodes = {

@@ -1,6 +1,6 @@
-"""A node changes its queue without a reboot. Kills before and after every visible write, and
-disturbances between any two runs, leave it with one of the two queues. A pod of the other queue
-never runs on it once it is open (`world.py` and `edges.py` check each step)."""
+"""Tests of moving a node to another queue without a reboot. After a kill at any visible write, or a
+disturbance between two runs, one of the two queues has it. A pod of the other queue never runs on
+it once it is open (`world.py` and `edges.py` check each step)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Story:
         return self.entry.namespace == "lab" and set(self.pods_on_it()) == {"lab"}
 
     def land_pod(self) -> None:
-        """Binds a pod of dev, as a scheduler that has not seen the fence."""
+        """Binds a pod of dev to the node, as a scheduler may that has not seen the fence yet."""
         self.play.add_pods(1, DEV, 2)
         world = self.play.world
         name = next(reversed(world.pods))
@@ -89,8 +89,8 @@ def _count_away(story: Story) -> int:
 
 
 def test_move_killed_at_any_write_is_continued(tmp_path: Path) -> None:
-    """Each fault has a story of its own. The state before a write is that after the previous
-    write."""
+    """Plays the move once for a kill after each write. A kill before a write leaves the same state
+    as one after the previous write."""
     plays = tmp_path / "points"
     plays.mkdir()
     story, strikes = Story(plays), []

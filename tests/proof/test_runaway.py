@@ -1,8 +1,7 @@
-"""An adversary keeps pods pending: conversions stop long before the cap.
+"""Tests that an adversary who keeps pods pending does not get all nodes up to the cap.
 
-Each adversary acts between all other changes of the cluster, just before the scheduler. So a pod is
-bound only if the adversary allows it. dnm runs once a virtual minute.
-"""
+The adversary acts after each change of the cluster, just before the scheduler, and so decides which
+pods are bound. dnm runs once a virtual minute."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Game:
         return [name for name in names if name.startswith("a")]
 
     def fill_up(self, count: int = PODS) -> None:
-        """Adds pods up to that number, once a minute."""
+        """Adds pods up to the number `count`, at most once a minute."""
         missing = count - len(self.sandbox.objects("pods", "dev"))
         if missing > 0 and self.filled_in < self.minute:
             self.sandbox.add_pods(missing, "dev", queue=QUEUE, cpu="8", memory="8G")
@@ -69,7 +68,7 @@ class Game:
                 self.sandbox.delete("pods", pod["metadata"]["name"], "dev")
 
     def play(self, minutes: int) -> int:
-        """Plays the minutes; returns the highest number of lent nodes."""
+        """Plays so many minutes. Returns the highest number of nodes that were lent at once."""
         most = 0
         for _ in range(minutes):
             self.sandbox.tick()
@@ -82,7 +81,7 @@ class Game:
         return most
 
     def converted(self) -> int:
-        """Counts the nodes requested so far."""
+        """Counts the nodes that dnm has requested from the converter so far."""
         calls = [call.arguments for call in self.sandbox.conversion.calls]
         return sum(
             int(arguments[arguments.index("--num-nodes") + 1])
@@ -105,7 +104,7 @@ def makes_more_pods(game: Game) -> None:
 
 
 def makes_other_pods(game: Game) -> None:
-    """Replaces the pods by others of another size and number, every minute."""
+    """Replaces all pods every minute by pods of another size and number."""
     game.binds = False
     if not any(f"m{game.minute}-0" == p["metadata"]["name"] for p in _pods(game)):
         game.delete_pods()
@@ -153,7 +152,7 @@ def makes_nodes_small(game: Game) -> None:
 
 
 def lets_pods_run_for_a_minute(game: Game) -> None:
-    """Uses every node once; its pods return as pending."""
+    """Uses each lent node for a minute, then deletes its pods and adds pending ones."""
     game.fill_up()
     running = [pod for pod in _pods(game) if pod["status"].get("phase") == "Running"]
     if game.minute % 2 and running:
@@ -207,8 +206,8 @@ def test_conversions_stop_long_before_the_cap_despite_an_adversary(
 def test_changed_demand_gets_a_single_node_at_a_time_after_a_trip(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """A breaker that opened because of unbound pods does not block other pods that use their nodes.
-    The first used node resets it."""
+    """The breaker opened because pods did not use their nodes. Other pods get one node as a test;
+    once it is used, the breaker closes."""
     game = Game(sandbox, tmp_path, cordons)
     game.play(20)
     assert game.site.registry.breakers[QUEUE].tripped_at is not None

@@ -1,4 +1,4 @@
-"""A short storm. `make storm` is the long one; by day the machine injects faults."""
+"""A short version of `make storm`, played at night; by day test_machine.py injects faults."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A model of the world around dnm: machines, a cluster, a scheduler, administrators. In memory.
+"""A model in memory of the world around dnm: machines, a cluster, a scheduler, administrators.
 
-It is small on purpose and shares only values with the code under test. Slurm, its jobs and the
-quota left in a queue are the sandbox's. Time passes only in `advance`. Forbidden events are
-recorded in `broken` when they happen; `invariants.py` checks the rest.
-"""
+It is small on purpose and shares only values with the code under test. It takes Slurm, its jobs and
+the computation of quota from the sandbox. Time passes only in `advance`. Forbidden events are
+recorded in `broken` when they happen; `invariants.py` checks the rest."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcor
 
 
 class Kept:
-    """The API server's data of an instance, beside the document of its registry."""
+    """The Lease and the versions of an instance in the API server, besides its registry."""
 
     def __init__(self) -> None:
         self.lease = Lease()
@@ -74,8 +73,8 @@ class Kept:
 
 
 class Held(msgspec.Struct, kw_only=True):
-    """The converter's claim of a machine. `operation`: the call that has it; `is_open`: its work
-    has not ended."""
+    """The converter's claim of a machine. `operation` is the call that made it, and `is_open` is
+    true until the work for it is complete."""
 
     instance: str
     direction: str
@@ -86,14 +85,14 @@ class Held(msgspec.Struct, kw_only=True):
 
 
 class Machine(batch.Machine, kw_only=True):
-    """A machine as Slurm has it."""
+    """A machine as Slurm has it, with the converter's claim."""
 
     claim: Held | None = None
     is_shared_manually: bool = False  # an administrator resumed it while it is lent
 
 
 class Slurm(Batch):
-    """The sandbox's Slurm, in which an administrator may resume a lent machine."""
+    """The sandbox's Slurm, in which an administrator may also resume a lent machine."""
 
     def is_in_service(self, machine: batch.Machine) -> bool:
         assert isinstance(machine, Machine)
@@ -106,7 +105,7 @@ class Slurm(Batch):
 
 
 class Instant(Clock):
-    """The model's time: no process waits for it, and it may be copied."""
+    """The clock of the model, which only `World.advance` moves and which can be copied."""
 
     def __init__(self) -> None:
         self.at = BEGIN
@@ -119,7 +118,7 @@ class Instant(Clock):
 
 
 class Due(msgspec.Struct, kw_only=True):
-    """An event that is due at an instant."""
+    """Something that happens in the model at a later time."""
 
     at: datetime
     order: int
@@ -127,7 +126,7 @@ class Due(msgspec.Struct, kw_only=True):
 
 
 class World:
-    """The facts and their changes. Nothing here depends on dnm's decisions or reasons."""
+    """The state of the clusters, and what changes it. Nothing here uses dnm's decisions."""
 
     def __init__(self) -> None:
         self.clock = Instant()
@@ -181,7 +180,7 @@ class World:
         self._due.append(due)
 
     def advance(self, seconds: float) -> None:
-        """Plays everything that is due until then, in order, and starts pods and jobs."""
+        """Advances the time: plays all due events in order, and starts pods and jobs."""
         until = self.now + timedelta(seconds=seconds)
         self.settle()
         while self._due:
@@ -218,7 +217,7 @@ class World:
         )
 
     def remove_node(self, name: str, why: str) -> None:
-        """Removes a Node and its pods; dnm's converter must not do so while they run."""
+        """Removes a Node with its pods. If pods run, that is a violation, unless `why` is empty."""
         if self.nodes.pop(name, None) is None:
             return
         self.removed_at[name] = self.number()
@@ -242,7 +241,7 @@ class World:
             )  # fmt: skip
 
     def evict(self, name: str) -> None:
-        """Ends the pod after half a minute, and its controller creates another one in its place."""
+        """Ends the pod after half a minute. Then its controller creates another one."""
         pod = self.pods[name]
         if pod.is_terminating:
             return
@@ -261,7 +260,7 @@ class World:
         self.later(30, ends)
 
     def used(self, pods: Iterable[Pod] | None = None) -> dict[str, dict[str, int]]:
-        """Returns for each queue what its bound pods, and those of queues below it, use."""
+        """Returns queue -> what its bound pods use, with those of the queues below it."""
         used: dict[str, dict[str, int]] = {}
         for pod in self.pods.values() if pods is None else pods:
             if pod.node:
@@ -308,7 +307,7 @@ class World:
         return self.config_map.data.get("queues.yaml", "") if self.config_map else ""
 
     def active_limits(self) -> Mapping[str, QueueLimits]:
-        """Returns the active limits: those of the last document that YuniKorn accepted."""
+        """Returns the limits that YuniKorn uses: those of the last document it accepted."""
         text = self.text
         if text not in self._limits:
             self._limits[text] = read_limits(text)
@@ -316,7 +315,7 @@ class World:
         return self._limits_in_force
 
     def apply_manifest(self, text: str, *, keeps_ledger: bool = True) -> None:
-        """Applies the manifest; `kubectl replace` drops annotations that it does not know."""
+        """Applies a manifest; `keeps_ledger=False` drops dnm's annotation, as `kubectl replace`."""
         kept = self.config_map.annotations if self.config_map and keeps_ledger else {}
         self.put_config_map({"queues.yaml": text}, kept)
         self.admin_wrote = True
@@ -339,7 +338,7 @@ class World:
         self.batch.claim(machine, f"k8s-{machine.name}", "it is converted")
 
     def lose(self, machine: Machine) -> None:
-        """Marks a machine as half converted; without a claim, dnm cannot know of it."""
+        """Leaves a machine half converted. Without a list of claims, dnm cannot know of it."""
         if not self.reports_claims:
             self.astray_is_excused.add(machine.name)
 
@@ -353,7 +352,7 @@ class World:
         machine.reserved, machine.is_shared_manually = "", True
 
     def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:
-        """Registers the Node, unless the machine was returned meanwhile."""
+        """Registers the Node of a machine, unless the machine was returned meanwhile."""
         if machine.place != "leaving":
             return
         machine.place, machine.node_name = "kubernetes", node_name or machine.name
@@ -375,8 +374,8 @@ class World:
             self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
 
     def _detect_foreign_pod(self, pod: Pod) -> None:
-        """Checks that no pod runs on an open node of another namespace. It may if an administrator
-        opened the node before dnm found out."""
+        """Records a violation if a pod runs on an open node of another namespace, except if an
+        administrator opened the node."""
         node = self.nodes.get(pod.node)
         is_open = (
             node is not None and not node.is_cordoned and node.name not in self.opened_manually
@@ -390,7 +389,7 @@ def _tolerated(namespace: str) -> Toleration:
 
 
 def owner_of(node: Node) -> str:
-    """Returns the only namespace whose pods the node accepts; empty: it accepts all."""
+    """Returns the namespace to which a taint reserves the node; empty if it accepts all pods."""
     owners = {taint.value for taint in node.taints if taint.key == TAINT.key}
     return owners.pop() if len(owners) == 1 else "".join(sorted(owners))
 

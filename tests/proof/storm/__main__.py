@@ -1,4 +1,4 @@
-"""`make storm`: episodes of the storm, several at once, until that many runs had faults."""
+"""`make storm` plays episodes of faults, several at once, until so many runs had faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 1800.0  # seconds of one episode
 
 
 def play_episode(seed: int, number: int, runs: int, logs: Path, hosts: int = 1) -> dict[str, Any]:
-    """Plays an episode and returns its result; its log stays if it failed."""
+    """Plays an episode in a process and returns its result; keeps its log if it failed."""
     log = logs / f"{seed}-{number}.log"
     command = [
         sys.executable, "-m", "tests.proof.storm.episode", "--seed", str(seed),
@@ -43,7 +43,7 @@ def play_episode(seed: int, number: int, runs: int, logs: Path, hosts: int = 1) 
 def play_storm(
     seed: int, runs: int, at_once: int, episode_runs: int = EPISODE_RUNS, hosts: int = 1
 ) -> tuple[Counter[str], list[str], float]:
-    """Returns counts, violations, and the longest run in seconds."""
+    """Plays all episodes. Returns counts of events, violations, and the longest run in seconds."""
     logs = Path(tempfile.mkdtemp(prefix="dnm-storm-logs-"))
     counts: Counter[str] = Counter()
     broken: list[str] = []

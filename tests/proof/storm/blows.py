@@ -1,8 +1,8 @@
-"""The table of injected faults, and those of the API, the site's converter and administrators.
+"""The table of all faults, and the faults of the API, of the site's converter and of
+administrators.
 
 A fault is a function of the world and of a random generator of its own. Its draws do not depend on
-the state of the world, so that a seed repeats its choices.
-"""
+the state of the world, so that a seed repeats its choices."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def fault(weight: int) -> Callable[[Strikes], Strikes]:
 
 
 def choose(rng: random.Random) -> list[Blow]:
-    """Chooses none to three of them."""
+    """Chooses none to three faults from the table, by their weights."""
     count = rng.choice((0, 1, 1, 1, 2, 2, 3))
     return rng.choices(BLOWS, [pair.weight for pair in BLOWS], k=count)
 
 
 def pick(rng: random.Random, things: list[Any]) -> Any:
-    """Picks one of the things, or None; draws the same number of values in any state."""
+    """Picks one of the things, or None; always draws one random value, so that seeds repeat."""
     share = rng.random()
     return things[int(share * len(things))] if things else None
 
@@ -176,7 +176,7 @@ def cordon_node(world: World, rng: random.Random) -> str:
 
 @fault(1)
 def return_manually(world: World, rng: random.Random) -> str:
-    """Returns an empty node manually, as an administrator should."""
+    """Returns a lent node without pods manually, as an administrator may."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
         return "none"
@@ -186,7 +186,7 @@ def return_manually(world: World, rng: random.Random) -> str:
 
 @fault(2)
 def node_deleted(world: World, rng: random.Random) -> str:
-    """Deletes a Node, while the machine stays away from Slurm."""
+    """Deletes the Node of a lent machine, which Slurm does not get back."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
         return "none"
@@ -253,7 +253,7 @@ def caps_edited(world: World, rng: random.Random) -> str:
 
 @fault(1)
 def registry_damaged(world: World, rng: random.Random) -> str:
-    """Damages the registry; later its content or the copy that dnm names repairs it."""
+    """Damages the registry file. A later run's administrator restores it or dnm's copy of it."""
     how = rng.choice(("deleted", "truncated", "emptied", "garbage", "of another version"))
     uses_copy = rng.random() < 0.5
     if not world.registry.exists():
@@ -279,7 +279,7 @@ def registry_damaged(world: World, rng: random.Random) -> str:
 
 @fault(1)
 def registry_forgotten(world: World, rng: random.Random) -> str:
-    """Loses the disk of the host, including the copy."""
+    """Deletes the registry and its copy, as a lost disk does."""
     world.repair = None
     for path in world.registry.parent.glob("converted_nodes.json*"):
         path.unlink()
@@ -288,7 +288,7 @@ def registry_forgotten(world: World, rng: random.Random) -> str:
 
 @fault(2)
 def keepers_die(world: World, rng: random.Random) -> str:
-    """Kills keepers between two runs."""
+    """Kills converters or their parents (keepers) between two runs, or restarts the host."""
     text = rng.choice(("keeper", "converter", "group", "reboot"))
     for process in processes.descendants():
         if text == "reboot":

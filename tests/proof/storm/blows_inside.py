@@ -1,4 +1,4 @@
-"""The faults from inside the cluster: tenants with pods, kubelets with their Nodes."""
+"""The faults that come from inside the cluster: from pods of tenants, and from kubelets."""
 
 from __future__ import annotations
 

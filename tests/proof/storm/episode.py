@@ -1,5 +1,5 @@
-"""One episode: runs with faults, then calm, with demand and without. It is a process of its own;
-its last line of output is its result as JSON."""
+"""An episode: runs with faults, then runs without faults, with pods and then without. It is a
+process; the last line of its output is its result as JSON."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _CALM_PAUSE = 0.4
 
 
 class Broken(Exception):
-    """A violation."""
+    """A violation that ends the episode."""
 
 
 class Episode:
-    """One episode; its `number` and the seed select the faults."""
+    """An episode of runs with faults, which its `number` and the seed select."""
 
     def __init__(self, world: World, seed: int, number: int) -> None:
         self.world, self.seed, self.number = world, seed, number
@@ -60,7 +60,7 @@ class Episode:
         self._settle()
 
     def _prepare(self, rng: random.Random) -> None:
-        """Ends most faults of the previous run, and repairs files."""
+        """Prepares a run: usually ends the faults of the previous run, and repairs files."""
         world = self.world
         share, seconds = rng.random(), rng.choice((0.1, 0.15, 0.4))
         if share < 0.7:
@@ -74,8 +74,8 @@ class Episode:
             self._take_over()
 
     def _take_over(self) -> None:
-        """Does what the last run requested from an administrator: dnm treats an older registry as
-        another one, and waits for `dnm resume` after a loss."""
+        """Runs the command that the last run requested from an administrator: `dnm takeover` after
+        an older registry was restored, or `dnm resume` after it was lost."""
         for words in (("takeover", "--yes"), ("resume",)):
             if f"`dnm {words[0]}`" in self.last_output:
                 self.counts["advice followed"] += 1
@@ -91,7 +91,7 @@ class Episode:
             world.repair = None
 
     def _on_each_host(self) -> Iterator[int]:
-        """Yields each host, at last the one that starts commands now."""
+        """Makes each host in turn the one that runs commands, the current one last."""
         host = self.world.host
         for each in (*(one for one in self.world.hosts if one != host), host):
             self.world.host = each
@@ -139,8 +139,8 @@ class Episode:
     # --- calm ------------------------------------------------------------------------------------
 
     def _stop_disturbances(self) -> None:
-        """Ends the faults and undoes the administrator's changes. Repairs what dnm cannot: a
-        kubelet's false report about itself, a converter that never ends."""
+        """Ends all faults and undoes the administrator's changes. Repairs also what dnm cannot: a
+        kubelet's false report about itself, and a converter that never ends."""
         world, sandbox = self.world, self.world.sandbox
         sandbox.faults.clear()
         with sandbox.lock:
@@ -176,7 +176,7 @@ class Episode:
         world.sandbox.set_ready(name, True)
 
     def _settle_with_demand(self) -> None:
-        """Starts a workshop that needs two nodes; the limits must be right once its pods run."""
+        """Adds pods that need two nodes, and runs dnm until they run and the limits are right."""
         world = self.world
         world.wait_for_converters()
         # A child of a converter that was killed from outside belongs to its site, and stays.

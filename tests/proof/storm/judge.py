@@ -1,5 +1,5 @@
-"""The violations at any time and in the end. The judge reads the sandbox's state, the state file as
-JSON and the output of commands; it uses none of dnm's code."""
+"""Checks for violations, after each run and at the end. They read the sandbox's state, the registry
+as JSON and the output of commands, and use none of dnm's code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOLERANCE = 1.1  # dnm accepts a node up to so much above the declared size
 
 
 def judge_run(ended: Ended) -> Iterator[str]:
-    """Yields violations of a command, which no fault excuses."""
+    """Yields what no command may do under any fault, such as a traceback or a hang."""
     subject = " ".join(ended.words)
     if ended.seconds >= BOUND:
         yield f"`dnm {subject}` took longer than {BOUND} s"
@@ -54,7 +54,7 @@ def _is_interpreter_interrupt(text: str, ended: Ended) -> bool:
 
 
 def judge_always(world: World) -> Iterator[str]:
-    """Yields violations of the state, at any moment."""
+    """Yields what must never be so, such as a node offered to both clusters."""
     sandbox = world.sandbox
     yield from map(str, sandbox.violations)
     yield from world.doubled
@@ -94,7 +94,7 @@ def _limits_within_bounds(world: World) -> Iterator[str]:
 
 
 def limits(text: str) -> dict[tuple[str, str], tuple[float, float]]:
-    """Returns (queue, max or guaranteed) -> cores and GB, from the document."""
+    """Parses a queue document: (queue, `max` or `guaranteed`) -> cores and GB."""
     results: dict[tuple[str, str], tuple[float, float]] = {}
 
     def walk(queue: Any, above: str) -> None:
@@ -110,7 +110,7 @@ def limits(text: str) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def _amount(text: Any, unit: int) -> float:
-    """Parses a quantity of YuniKorn, in units of the table above."""
+    """Parses a quantity of YuniKorn into a multiple of `unit`."""
     match = re.fullmatch(r"(\d+)([a-zA-Z]*)", str(text).strip())
     assert match is not None, text
     factors = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
@@ -119,8 +119,8 @@ def _amount(text: Any, unit: int) -> float:
 
 
 def judge_limits(world: World) -> Iterator[str]:
-    """Yields wrong limits, with demand in steady state: each is its baseline plus the declared size
-    of each lent machine. All nodes are complete by then; a kubelet may have forged marks."""
+    """Yields wrong limits once nothing changes and pods run: each limit is its baseline plus the
+    declared size of each lent machine. A kubelet may have forged dnm's mark of its Node."""
     wanted = {
         (queue, kind): list(amounts)
         for queue, kinds in BASELINE.items()
@@ -143,7 +143,7 @@ def judge_limits(world: World) -> Iterator[str]:
 
 
 def judge_end(world: World) -> Iterator[str]:
-    """Yields differences from the beginning, without demand in steady state."""
+    """Yields what differs from the beginning once nothing changes and no pods exist."""
     sandbox = world.sandbox
     if sandbox.queues_text() != world.queues:
         yield f"the queue document has changed:\n{sandbox.queues_text()}"

@@ -1,8 +1,7 @@
 """The processes of `dnm` below this one, identified by their command lines, and their ends.
 
 This process adopts orphans of its children (prctl(2), PR_SET_CHILD_SUBREAPER). So it still finds a
-keeper after a kill of its run, and a reboot leaves no process.
-"""
+converter after its run was killed, and a simulated reboot leaves no process."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
-    """A running process; `role` is `dnm`, `keeper`, `converter`, or `hook` for any other."""
+    """A process; `role` is `dnm`, `converter`, `keeper` (its parent), or `hook` for any other."""
 
     pid: int
     parent: int
@@ -75,13 +74,13 @@ def kill(processes: Iterable[Process], number: int = signal.SIGKILL) -> None:
 
 
 def kill_group(process: Process) -> None:
-    """Kills the converter, its keeper and all of their children, as `systemctl kill` does."""
+    """Kills a converter, its parent (the keeper) and all their children, as `systemctl kill`."""
     with suppress(ProcessLookupError):
         os.killpg(os.getpgid(process.pid), signal.SIGKILL)
 
 
 def reboot() -> None:
-    """Ends all descendants: stops all first, then kills them, so that none sees another end."""
+    """Kills all descendants. It stops all of them first, so that none reacts to another's end."""
     while left := descendants():
         kill(left, signal.SIGSTOP)
         kill(left)
@@ -90,7 +89,7 @@ def reboot() -> None:
 
 
 def reap_orphans(own: set[int]) -> None:
-    """Waits for adopted processes that have ended; other code waits for `own`."""
+    """Reaps ended processes that this one has adopted, but not the started ones, `own`."""
     for pid in _numbers():
         try:
             with open(f"/proc/{pid}/stat", errors="replace") as file:

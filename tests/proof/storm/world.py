@@ -84,7 +84,7 @@ max_nodes = {CAP_B}
 
 
 class Ended(NamedTuple):
-    """The end of a command; `code` is the negative signal if one ended it."""
+    """The end of a command; `code` is the negative signal number if a signal ended it."""
 
     words: tuple[str, ...]
     code: int
@@ -95,9 +95,9 @@ class Ended(NamedTuple):
 
 
 class World:
-    """The world of one or several hosts. `log` has a line for each fault and each run,
-    which explain a failure. `hosts`: each has a state directory, and several share a registry in
-    Kubernetes. `host`: the host that starts commands now."""
+    """A sandbox, and one or several hosts with dnm. `log` has a line for each fault and each run,
+    to explain a failure. Each of `hosts` has a state directory; several share a registry in
+    Kubernetes. `host` is the one that runs commands now."""
 
     def __init__(self, directory: Path, hosts: int = 1) -> None:
         self.directory, self.hosts, self.host = directory, range(hosts), 0
@@ -166,7 +166,7 @@ class World:
         self.write(place / "queues.json", json.dumps(QUEUE_OF))
 
     def _write_converter(self) -> Path:
-        """Writes the sandbox's converter behind a hook of the site: one more process to kill."""
+        """Writes a script that calls the sandbox's converter: one more process to kill."""
         place, real = self.directory, self.sandbox.node_convert_path
         self.write(place / "hook", "#!/bin/sh\nsleep 0.1\n", 0o755)
         self.write(place / "node-convert", CONVERTER.format(place=place, real=real), 0o755)
@@ -193,7 +193,7 @@ class World:
         return self.state / "converted_nodes.json"
 
     def read_registry(self) -> Any:
-        """Returns the registry of the host, or of all of them; empty if there is none."""
+        """Returns the host's registry, or the one that hosts share; empty if there is none."""
         if len(self.hosts) == 1:
             return json.loads(self.registry.read_text()) if self.registry.exists() else {}
         found = self.sandbox.get("secrets", "dnm-storm", SHARED)
@@ -232,8 +232,8 @@ class World:
         ]  # fmt: skip
 
     def add_pods(self, rng: random.Random, namespace: str, count: int, **details: Any) -> None:
-        """Adds pods with their own names and application; the server may refuse them, and a tenant
-        has a quota of objects."""
+        """Adds pods of a new application, as many as the tenant's quota of objects allows. The API
+        server may refuse them."""
         free = MOST_PODS - len(self.tenant_pods())
         labels = {"yunikorn.apache.org/app-id": f"app-{self._pods}", **details.pop("labels", {})}
         self._pods += 1
@@ -254,7 +254,7 @@ class World:
             self.sandbox.edit("nodes", node, change)
 
     def uncordon_unfenced_nodes(self) -> None:
-        """Uncordons nodes; a node with dnm's fence stays cordoned."""
+        """Uncordons all nodes except those that dnm has fenced."""
         for node in self.sandbox.objects("nodes"):
             notes = node["metadata"].get("annotations") or {}
             if node["spec"].get("unschedulable") and not notes.get(FENCED):
@@ -263,8 +263,8 @@ class World:
     # --- requests ------------------------------------------------------------------------------
 
     def _note_arrival(self, request: Request) -> None:
-        """Counts the requests of runs, sends the signal that waits for one of them, and looks for a
-        second converter when one begins."""
+        """Handles a request of a run: counts it, sends a signal that is due at this number, and
+        checks that a node has only one converter."""
         if request.path == "/sandbox/node-convert/begin":
             self._detect_duplicate_calls(request)
         with self._lock:
@@ -288,7 +288,7 @@ class World:
     # --- dnm -------------------------------------------------------------------------------------
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """The installed command, in a process group of its own as cron would start it."""
+        """Starts the installed command in a new process group, as cron would."""
         child = subprocess.Popen(
             [str(COMMAND), *words],
             env={**os.environ, "DNM_CONFIG": str(self.config)},
@@ -301,8 +301,8 @@ class World:
         return child
 
     def run(self, *words: str, strike: Strike | None = None) -> Ended:
-        """Runs one command to its end. One that takes longer than its bound is killed, which the
-        judge reports."""
+        """Runs a command to its end. Kills it if it takes longer than BOUND seconds, which the
+        judge then reports."""
         with self._lock:
             self.arrivals, self.trigger = 0, None
         begun = time.monotonic()
@@ -331,7 +331,7 @@ class World:
         return ended
 
     def wait_for_converters(self, seconds: float = 12.0) -> bool:
-        """Waits until no converter runs; returns whether that was in time."""
+        """Waits until no converter runs. Returns False if some still run after the time."""
         until = time.monotonic() + seconds
         while processes.descendants():
             if time.monotonic() > until:
@@ -342,8 +342,8 @@ class World:
 
 
 class Strike:
-    """A signal for one of dnm's processes during a run: at the run's `at`-th request to the
-    cluster, or after so many seconds with fewer requests."""
+    """A signal that one of dnm's processes gets at request number `at` of a run to the cluster, or
+    after a time if the run sends fewer requests."""
 
     def __init__(self, action: str, at: int, seconds: float) -> None:
         self.action, self.at, self.seconds = action, at, seconds
