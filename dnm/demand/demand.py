@@ -4,8 +4,8 @@ The rule: a pod is counted as its queue system counts it, and a pending pod that
 is reported with the reason. Bound pods are `used`, whatever their phase; unbound pods that the
 scheduler would place are pending. `pod_request.py` has the request of one pod.
 
-gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand pending_fingerprint(demand,
-queue) -> str for the breaker: changes when the demand does"""
+    gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand
+    pending_fingerprint(demand, queue) -> str       for the breaker: changes when the demand does"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The actions of a plan, in their order. Pure.
 
-Overdue converters are ended first. Then come marks and lifted fences, the queue edit, new fences,
-evictions, moves to another queue, conversions and returns. So a fence is lifted before the limit
+Overdue converters are ended first. Then come marks and lifted fences (dnm's cordons), the edit of
+limits, new fences, evictions, moves, lends and returns. So a fence is lifted before the limit
 grows, and a limit shrinks before its node is fenced. `planner.py` appends the actions of rules."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FENCED_PHASES = (Phase.RELEASING, Phase.MOVING)
 
 
 def list_actions(decided: Decided) -> list[Action]:
-    """Returns the actions that the decisions require and that are not done yet, in their order."""
+    """Returns the actions that the decisions of this run still require, in their order."""
     inputs, decisions, limits = decided.inputs, decided.decisions, decided.limits
     registry, nodes = decided.conversions.registry, inputs.facts.nodes or {}
     own_nodes = [
@@ -77,7 +77,7 @@ def list_actions(decided: Decided) -> list[Action]:
 
 
 def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]:
-    """Returns an action for each converter that runs past its time limit and outlived its run."""
+    """Returns an action to end each converter that outlived its run and exceeds its time limit."""
     facts = inputs.facts
     recorded = msgspec.structs.replace(registry, requests=inputs.registry.requests)
     return [
@@ -88,7 +88,7 @@ def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]
 
 
 def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
-    """Returns an error for each node that Slurm and Kubernetes both have in service."""
+    """Returns an error for each node that both Slurm and Kubernetes have in service."""
     conflicts = []
     for name, entry in sorted(registry.nodes.items()):
         node = facts.node(name)
@@ -104,20 +104,20 @@ def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
 
 
 def _cancels_move(entry: LentNode) -> bool:
-    """Checks whether the node moves back to its old queue, for which it needs no fence."""
+    """Returns whether the node moves back to its old queue, so that it need not be cordoned."""
     return entry.phase is Phase.MOVING and entry.heads_for == entry.namespace
 
 
 def _leaves(decisions: NodeDecisions, name: str, entry: LentNode) -> bool:
-    """Checks whether a serving node leaves and needs a fence. False while returns are paused."""
+    """Returns whether a serving node must be cordoned to be returned; no if returns are paused."""
     if entry.phase is not Phase.SERVING or entry.leaves is None:
         return False
     return decisions.by_node.get(name) is not NodeDecision.PAUSED
 
 
 def _needs_mark(node: Node, mark: Mark) -> bool:
-    """Checks whether the mark must be written. dnm never overwrites the mark of another instance:
-    the ledger decides which instance owns the node."""
+    """Returns whether dnm's annotations must be written on the Node. Another instance's annotations
+    stay: the ledger, stored with the limits, decides which instance owns the node."""
     if not node.is_free_for(mark.instance):
         return False
     return node.mark is None or msgspec.structs.replace(node.mark, fenced=False) != mark

@@ -1,6 +1,6 @@
-"""The update of requests, marked nodes and lent nodes by the facts of this run. Pure.
+"""The update of the registry's requests and nodes to what has happened since the last run. Pure.
 
-Nothing is decided here: the registry follows what has happened since the last run."""
+Nothing is decided here: the registry follows the facts of this run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dnm.plan.rule import need_lent_since, rules_of
 
 
 class Advanced(Value):
-    """The result of `advance`. `nodes` has recorded nodes only, `verdicts` has others too."""
+    """The result of `advance`. `nodes` has only nodes in the registry, `verdicts` also others."""
 
     registry: Registry
     nodes: Mapping[str, NodeTransition]
@@ -38,7 +38,7 @@ class Advanced(Value):
 
 
 def advance(inputs: Inputs) -> Advanced:
-    """Applies the facts of this run to every request and every node."""
+    """Updates every request and every node in the registry by the facts of this run."""
     config, facts, recorded = inputs.config, inputs.facts, inputs.registry
     if recorded.nodes:
         recorded = set_aside_interrupted(config, recorded, facts)
@@ -99,7 +99,7 @@ def advance(inputs: Inputs) -> Advanced:
 def _advance_nodes(
     inputs: Inputs, registry: Registry, before: Mapping[str, LentNode]
 ) -> dict[str, NodeTransition]:
-    """Returns the transition of each node, as changed by the rules."""
+    """Returns the transition of each node in this run, as changed by the enabled rules."""
     config, facts = inputs.config, inputs.facts
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
     for rule in rules_of(config, registry, facts) if after else ():
@@ -108,7 +108,7 @@ def _advance_nodes(
 
 
 def _claims(inputs: Inputs, arrivals: Findings) -> Findings:
-    """Returns nodes claimed for this instance that are neither recorded nor part of a request."""
+    """Returns nodes that converters have claimed for this instance without a lend or request."""
     claimed = {**inputs.registry.claimed, **arrivals.claimed}
     if not claimed and not any(row.claim for row in (inputs.facts.batch or {}).values()):
         return Findings()
@@ -117,7 +117,7 @@ def _claims(inputs: Inputs, arrivals: Findings) -> Findings:
 
 
 def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
-    """Returns findings about marked Nodes that are not recorded: which of them are adopted."""
+    """Returns findings about Nodes with this instance's annotations that the registry lacks."""
     nodes = (inputs.facts.nodes or {}).values()
     if not any(node.mark is not None and node.name not in recorded for node in nodes):
         return Findings()
@@ -125,8 +125,8 @@ def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
 
 
 def _manual_conversions(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
-    """Returns the unrecorded Nodes with a name of a node type that were converted manually. If the
-    batch side was not read, returns those of the last run that are still unrecorded Nodes."""
+    """Returns the Nodes with a name of a node type that were moved to Kubernetes manually. If Slurm
+    was not read in this run, these are those of the last run that are still not in the registry."""
     nodes, previous = inputs.facts.nodes, registry.manual
     if nodes is None:
         return previous
@@ -148,7 +148,7 @@ def _refused(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) 
 
 
 def _with_lent_since(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
-    """Returns the nodes. If a rule needs the time since which nodes are lent, each node has it."""
+    """Returns the nodes, each with the time since when it is lent if an enabled rule needs that."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts) if nodes else ()
     if not need_lent_since(rules):
         return dict(nodes)
@@ -159,8 +159,8 @@ def _with_lent_since(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str,
 
 
 def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with the records that rules make before any decision, such as the hours
-    of a node that has just left."""
+    """Returns the registry with what enabled rules record before any decision, such as the
+    node-hours of a node that has just left."""
     config, before, now = inputs.config, inputs.registry, inputs.now
     for rule in rules_of(config, registry, inputs.facts):
         if rule.records:
@@ -182,7 +182,7 @@ def _breakers(
 def _results(
     before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]
 ) -> list[ConversionResult]:
-    """Returns the results of conversions: nodes that joined, and nodes that failed to."""
+    """Returns the results of conversions in this run: nodes that joined, or that failed to."""
     results = []
     for name, transition in after.items():
         node_type = before[name].node_type

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def judge_breaker(
     config: Config, registry: Registry, queue: str, demand: str, now: datetime, joined: bool = True
 ) -> Breaker | None:
-    """Returns the tripped breaker of a queue that needs a conversion; None: it may convert.
-    `demand` is the fingerprint of its pending pods. Unused serving nodes count if they `joined` as
-    many as its pods need at once.
+    """Returns the tripped circuit breaker of a queue that needs nodes, or None if it may get some.
+    `demand` is a hash of its pending pods. Unused serving nodes count if `joined` is True: as many
+    have joined as its pods need at once.
 
     If the pending pods change, the queue gets one more conversion (`take_chance`). If no pod uses
     its node either, the next one is delayed for longer: changing demand must not cause conversions
@@ -66,31 +66,31 @@ def judge_breaker(
 
 
 def next_chance(config: Config, breaker: Breaker) -> datetime:
-    """Returns when a queue may convert again after a trip: at once if it was the first."""
+    """Returns when a queue with a tripped breaker may get a node: at once after the first trip."""
     assert breaker.tripped_at is not None
     wait = backoff_delay(config, breaker.trips - 1) if breaker.trips > 1 else timedelta(0)
     return breaker.tripped_at + wait
 
 
 def take_chance(config: Config, breaker: Breaker) -> Breaker:
-    """Returns the breaker of a queue that converts again after a trip: it gets one node at a time,
-    and one more unused node trips the breaker again."""
+    """Returns the breaker of a queue that gets nodes again after a trip, one at a time. The next
+    unused node trips the breaker again."""
     if breaker.tripped_at is None:
         return breaker
     return Breaker(unused=config.breaker_strikes - 1, trips=breaker.trips)
 
 
 def allowed_at_once(breaker: Breaker | None, count: int, least: int = 1) -> int:
-    """Returns how many of `count` nodes a queue may request at once: `least` after a trip."""
+    """Returns how many of `count` nodes a queue may request now: all, or `least` after a trip."""
     return min(least, count) if breaker is not None and breaker.trips else count
 
 
 def after_transition(
     breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
 ) -> Mapping[str, Breaker]:
-    """Returns the breakers after a node's transition; `after` None: the node was returned. A node
-    that served and was never used counts against its queue, unless it left for another reason than
-    idleness, or an administrator or Workload kept it. A used node closes the breaker."""
+    """Returns the breakers after a node's transition from `before` to `after` (None: it was
+    returned). A node that served and was never used counts against its queue, unless it left for
+    another reason than idleness, or an administrator or Workload kept it. A used node closes it."""
     was_used = before.was_used if after is None else after.was_used and not before.was_used
     if was_used:
         return _closed(breakers, before.queue)
@@ -103,8 +103,8 @@ def after_transition(
 
 
 def forgive(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
-    """Returns the breakers after the release of an unused node that a rule excuses: no pod was
-    expected to use it, so its return does not count."""
+    """Returns the breakers after the release of an unused node that does not count against its
+    queue, because a rule kept it and no pod was expected to use it."""
     breaker = breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
         return dict(breakers)
@@ -114,8 +114,8 @@ def forgive(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
 def record_used_quota(
     registry: Registry, names: Container[str], demand: Demand, limits: Mapping[str, QueueLimits]
 ) -> Registry:
-    """Returns the registry with `was_used` for nodes with used quota, even by pods on other nodes.
-    `names`: the nodes that `limits` include; the quota of other nodes cannot be used yet."""
+    """Returns the registry in which nodes count as used if pods use their quota, even on other
+    nodes. `names` are the nodes that `limits` include; the quota of others cannot be used yet."""
     nodes, breakers = dict(registry.nodes), registry.breakers
     for name, entry in registry.nodes.items():
         if name not in names or entry.phase is not Phase.SERVING:
@@ -140,8 +140,8 @@ LONGEST_BACKOFF = timedelta(hours=1)
 
 
 class ConversionResult(Value):
-    """The result of a conversion of a node type: a node of it has joined, or `error` is the reason
-    why `count` nodes failed."""
+    """The result of lending nodes of a type: a node has joined or, if `error` is set, `count` nodes
+    failed for that reason."""
 
     node_type: str
     count: int = 1
@@ -149,22 +149,22 @@ class ConversionResult(Value):
 
 
 def backoff_delay(config: Config, failures: int) -> timedelta:
-    """Returns the check interval, doubled for each failure, but at most an hour."""
+    """Returns a delay: the check interval, doubled for each failure, but at most an hour."""
     doubled: int = 2 ** min(failures, 12)
     return min(config.check_interval * doubled, LONGEST_BACKOFF)
 
 
 def conversion_delay(config: Config, failures: int) -> timedelta:
-    """Returns how long a node type waits after this many failures in a row. The first may be the
-    fault of one node, so the next run tries other nodes at once."""
+    """Returns how long dnm lends no nodes of a type after this many failures in a row. After the
+    first, which may be the fault of one node, the next run tries other nodes at once."""
     return backoff_delay(config, failures - 1) if failures > 1 else timedelta(0)
 
 
 def with_failure(
     config: Config, before: Backoff | None, asked: int, now: datetime, error: str
 ) -> Backoff:
-    """Returns the back-off after a failed conversion. From the second failure in a row, the next
-    conversion waits longer and requests half as many nodes."""
+    """Returns the back-off of a node type after one more failed conversion. From the second failure
+    in a row, the next conversion waits longer and requests half as many nodes."""
     failures = (before.failures if before else 0) + 1
     most = min(asked, before.ask_at_most) if before else asked
     return Backoff(
@@ -182,8 +182,8 @@ def after_conversions(
     results: Iterable[ConversionResult],
     now: datetime,
 ) -> dict[str, Backoff]:
-    """Returns the back-offs by node type after the results of this run, in their order. A type
-    fails once in a run, however many nodes failed: they were one conversion."""
+    """Returns the back-offs by node type after the results of this run, applied in order. A type
+    fails once in a run, however many of its nodes failed, since they belong to one conversion."""
     changed = dict(backoffs)
     failed: set[str] = set()
     for result in results:
@@ -199,7 +199,7 @@ def after_conversions(
 
 
 def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime | None:
-    """Returns when the cooldown after the last conversion ends; None: there is none now."""
+    """Returns when the cooldown after the last conversion ends, or None without a cooldown now."""
     last = registry.last_conversion
     # A time in the future comes from a host with a wrong clock: it causes no cooldown.
     if last is None or not last <= now < last + config.global_cooldown:
@@ -208,12 +208,12 @@ def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime 
 
 
 def active_backoffs(registry: Registry, now: datetime) -> dict[str, Backoff]:
-    """Returns the back-offs, by node type, that delay conversions now."""
+    """Returns the back-offs that delay lending nodes of a type now, by node type."""
     return {name: backoff for name, backoff in registry.backoffs.items() if now < backoff.until}
 
 
 def clamp_state(config: Config, state: LentState, now: datetime) -> LentState:
-    """Returns the state without times that a wrong clock made too late. A return is tried again
+    """Returns a node's state without times that a wrong clock set too late. A return is tried again
     within its back-off after a failure, else within the converter's time limits."""
     state = msgspec.structs.replace(state, since=min(state.since, now))
     if isinstance(state, Serving) and (pause := state.move_pause):

@@ -1,4 +1,4 @@
-"""Nodes from which slurm-bridge evicts pods, and conversions that would create such nodes. Pure.
+"""Nodes from which slurm-bridge evicts pods, and lends that would create such nodes. Pure.
 
 slurm-bridge sets a NoExecute taint on every Node if its Slurm knows the name or slurm-nodename. If
 Slurm and Kubernetes share names, a Slurm node that becomes a Node loses all its pods at once, so
@@ -21,8 +21,8 @@ from dnm.sizing.caps import Bound
 
 
 def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tuple[str, ...]:
-    """Returns the names of Nodes with slurm-bridge's taint that this Slurm knows. If there are any,
-    slurm-bridge is active on this Slurm."""
+    """Returns the names of Nodes that have slurm-bridge's taint and that this Slurm knows. If there
+    are any, slurm-bridge is active for this Slurm."""
     return tuple(
         sorted(
             node.name
@@ -35,8 +35,8 @@ def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tupl
 def bare_types(
     config: Config, registry: Registry, nodes: Mapping[str, Node], batch: Mapping[str, BatchNode]
 ) -> dict[str, str]:
-    """Returns node type -> the name of one node that could be lent or resumed and is not a Node of
-    Kubernetes yet."""
+    """Returns, for each node type, one node that could be lent, or its interrupted lend resumed,
+    and that is not a Node of Kubernetes yet."""
     interrupted = {
         name: claim.node_type for name, claim in registry.claimed.items() if claim.can_resume
     }
@@ -51,7 +51,7 @@ def bare_types(
 
 
 def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[Bound]:
-    """Yields a bound of zero for each type that must not be lent while slurm-bridge is active."""
+    """Yields a bound of zero nodes for each type that must not be lent because of slurm-bridge."""
     nodes, batch = {**(facts.nodes or {}), **facts.with_batch}, facts.batch or {}
     if not (managed := managed_nodes(nodes.values(), batch)):
         return
@@ -66,14 +66,14 @@ def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[
 
 
 def describe_taint_eviction(taint: Taint) -> str:
-    """Returns why pods are evicted from a Node with this taint of Slinky, as a clause that follows
-    the node's name."""
+    """Returns a clause that names Slinky's taint because of which pods are evicted from a Node. It
+    follows the node's name in a message."""
     value = f"={taint.value}" if taint.value else ""
     return f"carries the taint {taint.key}{value}:{taint.effect}, so its pods are evicted"
 
 
 def eviction_remedy(name: str) -> str:
-    """Returns what an administrator can do about a lent node with a taint of Slinky."""
+    """Returns what an administrator can do about a lent node with an evicting taint of Slinky."""
     return (
         "slurm-bridge puts it on each Node that its Slurm knows by the same name (docs/slinky.md); "
         f"the node serves again once it is off; `dnm reset {name}` returns it to Slurm"

@@ -1,6 +1,6 @@
-"""Caps that are percentages, converted to numbers of nodes. Pure.
+"""Caps that are configured as percentages, converted to numbers of nodes. Pure.
 
-A percentage refers to the nodes that the batch side lists, including lent ones: those of the type,
+A percentage refers to the nodes that the converter lists, including lent ones: those of the type,
 of all types that a namespace may use, or of all types. If the list cannot be read, the cap stays a
 percentage, and no further node is lent under it."""
 
@@ -19,7 +19,7 @@ from dnm.model.value import Unreadable, Value
 
 
 class NodeCap(Value):
-    """A cap as configured, and the node types to which it applies."""
+    """A configured cap on lent nodes, and the node types that it counts."""
 
     section: str  # empty: [settings]
     key: str
@@ -28,16 +28,16 @@ class NodeCap(Value):
 
     @property
     def line(self) -> str:
-        """Returns the cap as in the configuration: `[namespace:dev] max_nodes = 25%`."""
+        """Returns the cap as it is in the ini file: `[namespace:dev] max_nodes = 25%`."""
         return f"{self.section and f'[{self.section}] '}{self.key} = {self.cap}"
 
     def total(self, names: Iterable[str], config: Config) -> int:
-        """Returns how many of the nodes `names` are of a type to which the cap applies."""
+        """Returns how many of the nodes `names` are of the node types that the cap counts."""
         return sum(config.type_of(name) in self.node_types for name in names)
 
 
 def list_node_caps(config: Config) -> list[NodeCap]:
-    """Returns every cap that is set: for all nodes, for types, for namespaces."""
+    """Returns every configured cap on lent nodes: of all nodes, of each type, of each namespace."""
     total_cap, of_all = config.max_converted_nodes, tuple(config.node_types)
     caps = [NodeCap(section="", key="max_converted_nodes", cap=total_cap, node_types=of_all)]
     kinds: list[tuple[str, int | Share | None, tuple[str, ...]]] = [
@@ -56,7 +56,7 @@ def list_node_caps(config: Config) -> list[NodeCap]:
 
 
 def resolve_shares(config: Config, batch: Mapping[str, object] | Unreadable | None) -> Config:
-    """Returns the configuration with caps in percent as numbers, if `batch` has the batch nodes."""
+    """Returns the configuration with caps in percent as numbers of nodes, if `batch` was read."""
     if batch is None or isinstance(batch, Unreadable) or not config.has_shares:
         return config
     return _resolve_shares(config, Counter(config.type_of(name) for name in batch))
@@ -65,8 +65,8 @@ def resolve_shares(config: Config, batch: Mapping[str, object] | Unreadable | No
 def record_batch_nodes(
     config: Config, registry: Registry, batch: Mapping[str, object] | Unreadable | None
 ) -> Registry:
-    """Returns the registry with the number of batch nodes of each type; unchanged if the list could
-    not be read."""
+    """Returns the registry with the number of nodes of each type in Slurm, which caps in percent
+    need. It stays unchanged if they could not be read."""
     if batch is None or isinstance(batch, Unreadable):
         return registry
     node_types = map(config.type_of, batch)
@@ -76,8 +76,8 @@ def record_batch_nodes(
 
 
 def resolve_recorded_shares(config: Config, registry: Registry) -> Config:
-    """Returns the configuration with each cap in percent as a number, by the recorded count of
-    batch nodes. Without a record it stays unchanged."""
+    """Returns the configuration with caps in percent as numbers, computed from the number of
+    Slurm's nodes in the registry. Without a record it stays unchanged."""
     count = registry.last_run.batch_nodes
     return _resolve_shares(config, Counter(count)) if count and config.has_shares else config
 

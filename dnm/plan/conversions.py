@@ -1,4 +1,4 @@
-"""The needs of each queue, and the conversions that are requested now. Pure.
+"""The nodes that each queue needs, and those that are requested now. Pure.
 
 Planning ends here if no queue needs a node, no administrator ordered one and no conversion was
 interrupted. The rest is in `new_requests.py`."""
@@ -24,7 +24,7 @@ from dnm.sizing.sizing import size_with_demand
 
 
 class Decided(Value):
-    """All decisions of a run, from which `fold_plan` makes the plan."""
+    """The results of all stages of planning, from which `fold_plan` makes the plan."""
 
     inputs: Inputs
     seen: Advanced
@@ -34,7 +34,7 @@ class Decided(Value):
 
 
 def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) -> Conversions:
-    """Returns a verdict for every monitored queue, and the requests for nodes that follow."""
+    """Decides for every monitored queue whether it gets nodes, and makes the requests for them."""
     start = Conversions(inputs=inputs, limits=limits, registry=registry)
     if inputs.demand is None:
         return _all_wait(start, Objection(reason=Reason.DEMAND_UNREADABLE))
@@ -67,7 +67,7 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
 
 
 def _size(inputs: Inputs, demand: Demand, registry: Registry, limits: PlannedLimits) -> Sizing:
-    """Returns what the queues need. The supply of nodes is computed only if a queue needs some."""
+    """Returns how many nodes the queues need. Without any need, it does not look at nodes."""
     config = inputs.config
     at_rest = size_without_demand(config, demand, limits.limits)
     if at_rest is not None:
@@ -77,6 +77,6 @@ def _size(inputs: Inputs, demand: Demand, registry: Registry, limits: PlannedLim
 
 
 def _all_wait(start: Conversions, objection: Objection) -> Conversions:
-    """Returns the plan in which every queue waits, because no queue could be evaluated."""
+    """Returns the result if no queue could be evaluated: every queue waits, with this reason."""
     verdicts = {queue: waiting_verdict(queue, objection) for queue in start.inputs.config.queues}
     return msgspec.structs.replace(start, verdicts=verdicts)

@@ -1,4 +1,4 @@
-"""Counts of nodes that serve an order or a floor, are incoming, or are missing. Pure."""
+"""Counts of nodes that serve a `dnm lend` order or a minimum, join for it, or are missing. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = (Phase.JOINING, Phase.SERVING)
 
 
 def nodes_of_order(order: LendOrder, registry: Registry) -> list[str]:
-    """Returns the nodes that serve an order or are joining for it."""
+    """Returns the nodes that serve, or are joining for, an administrator's `dnm lend` order."""
     return [
         name
         for name, entry in sorted(registry.nodes.items())
@@ -23,7 +23,7 @@ def nodes_of_order(order: LendOrder, registry: Registry) -> list[str]:
 
 
 def count_missing(order: LendOrder, registry: Registry) -> int:
-    """Returns how many nodes of an order neither serve it nor are incoming."""
+    """Returns how many nodes of a `dnm lend` order neither serve it nor are incoming."""
     requests = (
         request
         for request in registry.requests
@@ -34,7 +34,7 @@ def count_missing(order: LendOrder, registry: Registry) -> int:
 
 
 def count_missing_of_floor(queue: str, registry: Registry) -> int:
-    """Returns how many nodes a queue lacks of its minimum, which events may raise. Incoming nodes
+    """Returns how many nodes a queue lacks of its min_nodes, which events may raise. Incoming nodes
     are not missing."""
     status = registry.last_run.queues.get(queue)
     if status is None or not status.floor:
@@ -52,7 +52,7 @@ def count_missing_of_floor(queue: str, registry: Registry) -> int:
 def count_missing_nodes(
     config: Config, registry: Registry, now: datetime
 ) -> Counter[tuple[str, str]]:
-    """Returns (queue, `floor` or `order`) -> how many nodes are missing for it."""
+    """Returns how many nodes each queue lacks, by (queue, `floor` or `order` as the cause)."""
     missing = Counter(
         {(queue, "floor"): count_missing_of_floor(queue, registry) for queue in config.queues}
     )

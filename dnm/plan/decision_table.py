@@ -1,5 +1,5 @@
-"""The table that decides about a lent node: the first row that applies wins, and later stages read
-its decision. Pure."""
+"""The table that decides about a lent node. The first row that applies to the node gives the
+decision, which later stages execute. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dnm.plan.rule import rules_of
 
 
 class NodeDecision(Enum):
-    """The decisions about a lent node that the table can make."""
+    """The possible decisions of the table about a lent node in one run."""
 
     STAYS = "serves its queue, and its fence is lifted"
     WAITS = "stays as it is: a fact is unknown, or a condition is not met yet"
@@ -35,8 +35,8 @@ class NodeDecision(Enum):
 
 
 class Case(Value):
-    """A node and the facts for its decision. `objection`: why no limit can be changed. `wanted`:
-    for a fenced node, the verdict whether its queue needs it again."""
+    """A lent node with the facts for its decision. `objection` is the reason why no limit can be
+    changed. `wanted` is the decision whether the queue of a cordoned node needs it again."""
 
     name: str
     entry: LentNode
@@ -48,21 +48,21 @@ class Case(Value):
 
     @property
     def is_held(self) -> bool:
-        """Checks whether an administrator holds the node."""
+        """Returns whether an administrator keeps the node as it is (`dnm hold`)."""
         return self.name in self.registry.held
 
     @property
     def pause(self) -> Objection | None:
-        """Returns the pause that stops returns now."""
+        """Returns the objection that an administrator has paused returns, or None."""
         return self.inputs.paused(Way.RETURNING)
 
     def judge(self, verdict: Verdict, reason: ReasonText, detail: str = "") -> NodeVerdict:
-        """Returns a verdict on this node with its reason."""
+        """Returns a decision about this node with its reason."""
         return node_verdict(self.name, verdict, reason, detail)
 
 
 class At(Enum):
-    """The situations in which a run must decide about a node."""
+    """The situations of a lent node in which a run must decide about it."""
 
     LEAVING = "serves, and leaves even if its queue needs it"
     IDLE = "serves, and has been idle long enough"
@@ -71,7 +71,7 @@ class At(Enum):
 
 
 class Row(NamedTuple):
-    """A row for the situations `at`. `speaks` returns a verdict if the row applies, else None."""
+    """A row for nodes in the situations `at`. `speaks` returns a decision's reason, or None."""
 
     at: tuple[At, ...]
     speaks: Callable[[Case], NodeVerdict | None]
@@ -84,7 +84,7 @@ def _is_held(case: Case) -> NodeVerdict | None:
 
 
 def _has_ceased_to_leave(case: Case) -> NodeVerdict | None:
-    """Returns that a node is kept until its idle time is over, if its reason to leave has ended."""
+    """Returns the reason to keep a node for its idle time, if its reason to leave has ended."""
     has_ceased = case.entry.leaves is None and case.seen.verdict.reason is Reason.LEAVING
     return case.judge(Verdict.KEEP, Reason.IDLE) if has_ceased else None
 
@@ -138,7 +138,7 @@ _EMPTIED = (Leaving.MANUAL, Leaving.FAULTY)
 
 
 def _evicts_pods(case: Case) -> NodeVerdict | None:
-    """Returns a verdict if the node's pods must be evicted: it is faulty or returned manually."""
+    """Returns a reason if the node's pods are to be evicted: it is faulty or returned manually."""
     entry, inputs = case.entry, case.inputs
     if entry.leaves not in _EMPTIED or entry.eviction is None or _has_other_verdict(case):
         return None
@@ -148,8 +148,8 @@ def _evicts_pods(case: Case) -> NodeVerdict | None:
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
-    """Returns the verdict that the node leaves; or that it is cordoned, or that a fact about it is
-    unknown."""
+    """Returns why a node leaves; if it cannot, returns that it is cordoned by an administrator, or
+    that a fact about it is unknown."""
     return case.seen.verdict if _has_other_verdict(case) else _leaving_verdict(case)
 
 
@@ -202,7 +202,7 @@ TABLE: tuple[Row, ...] = (
 
 
 def decide_node(case: Case) -> tuple[NodeDecision, NodeVerdict] | None:
-    """Returns the decision about a node and its verdict; None: there is nothing to decide."""
+    """Returns the decision about a node and its reason, or None if there is nothing to decide."""
     at = situations_of(case)
     for row in TABLE:
         if at & {*row.at} and (verdict := row.speaks(case)) is not None:
@@ -211,7 +211,7 @@ def decide_node(case: Case) -> tuple[NodeDecision, NodeVerdict] | None:
 
 
 def situations_of(case: Case) -> set[At]:
-    """Returns the situations of the node in which the run must decide about it."""
+    """Returns the situations in which a node is, and for which the table has rows."""
     phase, seen, leaves = case.entry.phase, case.seen, case.entry.leaves
     if phase is Phase.SERVING:
         leaving = {At.LEAVING} if leaves is not None else set()
@@ -229,7 +229,7 @@ def _has_other_verdict(case: Case) -> bool:
 
 
 def _leaving_verdict(case: Case) -> NodeVerdict:
-    """Returns the verdict that the node leaves: why, and whether its pods are evicted."""
+    """Returns the reason why a node leaves its queue, and whether its pods are evicted."""
     entry, inputs = case.entry, case.inputs
     detail = (
         "an administrator returns it"

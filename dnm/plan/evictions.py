@@ -1,4 +1,4 @@
-"""The evictions of a plan. Pure."""
+"""The evictions of pods in a plan. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dnm.plan.limits import limits_objection_to
 
 
 def list_evictions(decided: Decided) -> list[EvictPods]:
-    """Returns an eviction for each node that must be emptied (`EMPTIES`) and still has pods. No
+    """Returns an eviction action for each node with the decision EMPTIES that still has pods. No
     other action of dnm ends a pod."""
     due, pods = decided.decisions.nodes_with(NodeDecision.EMPTIES), decided.inputs.snapshot.pods
     if not due or isinstance(pods, Unreadable):

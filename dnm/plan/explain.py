@@ -1,4 +1,4 @@
-"""The reasons why a pod waits or a node is not lent, from a run's facts and decisions. Pure."""
+"""Explanations of why a pod waits or a node is not lent, from a run's facts and decisions. Pure."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _LEAST_SHARE = 0.9  # of a configured amount; a kubelet reserves a part
 
 
 def list_reasons() -> Iterator[ReasonText]:
-    """Yields every reason of decisions: those of the core, then those of each rule."""
+    """Yields every reason that dnm can give for a decision: the core's, then those of each rule."""
     yield from CORE_REASONS
     for name, _ in TABLE:
         yield from rule_named(name).reasons
 
 
 class PodExplanation(Value):
-    """The obstacles of a pod, a sentence each. `node`: where it runs, if it does. `queue`: where it
-    counts. `helpful_node_types`: types with empty nodes that could run the pod."""
+    """The explanation of why a pod waits: `obstacles`, a sentence each. `node` is where it runs, if
+    it does; `queue` is where it counts. `helpful_node_types` have empty nodes that could run it."""
 
     pod: str
     node: str = ""
@@ -51,7 +51,7 @@ class PodExplanation(Value):
 
 def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation | None:
     """Explains whether quota, capacity, its own constraints or a restriction keep a pod waiting.
-    Returns None if no list has the pod."""
+    Returns None if the run has read no such pod."""
     inputs, title = decided.inputs, f"{namespace}/{name}"
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable):
@@ -99,7 +99,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
 
 
 def _uncounted_reason(inputs: Inputs, pod: Pod) -> str | None:
-    """Returns why the pod does not count as demand, alone or as part of a gang or application."""
+    """Returns why dnm lends no node for the pod, alone or as part of a gang or application."""
     snapshot = msgspec.structs.replace(inputs.snapshot, pods=PodList(pods=(pod,)))
     alone = demand_of(inputs.config, snapshot, inputs.limits)
     if alone is not None and alone.uncounted:
@@ -118,7 +118,7 @@ def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:
 
 
 def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
-    """Yields sentences about the quota and capacity that this pod and its equals lack."""
+    """Yields sentences about the quota and capacity that this pod and equal pods lack."""
     inputs, sizing = decided.inputs, decided.conversions.sizing.queues.get(queue)
     if group.young and not group.count:
         yield "it has been pending for a few seconds only"
@@ -148,7 +148,7 @@ def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterat
 def _helpful_types(
     decided: Decided, group: PendingGroup, queue: str
 ) -> tuple[list[str], list[str]]:
-    """Returns the node types with nodes that could run the pods, and why other types could not."""
+    """Returns the node types that could run the pods, and the reasons why others could not."""
     inputs = decided.inputs
     if inputs.demand is None:
         return [], []
@@ -167,7 +167,7 @@ def _helpful_types(
 
 
 def describe_differences(node: Node, node_type: NodeType, namespace: str) -> list[str]:
-    """Returns sentences on how a lent node differs from the configuration of its type."""
+    """Returns a sentence for each difference of a lent node from the configuration of its type."""
     configured = {CLOSED, *node_type.taints_for(namespace)}
     return [
         f"it has {amount_text(name, node.allocatable.get(name, 0))}, where type {node_type.name} "
@@ -185,7 +185,7 @@ def describe_differences(node: Node, node_type: NodeType, namespace: str) -> lis
 
 
 def describe_unlent_node(decided: Decided, name: str, node_type: str) -> str:
-    """Returns the node's state in Slurm and why it is not lent, or why neither is known."""
+    """Returns a node's state in Slurm and why it is not lent, or why this is not known."""
     inputs = decided.inputs
     if inputs.facts.batch is None:
         listed = inputs.snapshot.batch
@@ -218,7 +218,7 @@ def _refusal_to_lend(decided: Decided, row: BatchNode, node_type: str) -> str:
 
 
 def _list_claimants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
-    """Yields orders that lack nodes and could get this node, then queues that need its type."""
+    """Yields the `dnm lend` orders that could get this node, then the queues that need its type."""
     inputs = decided.inputs
     for order in inputs.registry.orders:
         could = order.node_type == node_type and name in (order.nodes or (name,))

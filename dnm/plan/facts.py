@@ -49,25 +49,25 @@ class Facts(Value):
         return (self.batch or {}).get(name)
 
     def is_in_service(self, name: str) -> bool | None:
-        """Checks whether Slurm has the node in service; None: unknown."""
+        """Returns whether Slurm has the node in service; None if that is unknown."""
         row = self.row(name)
         return row.in_service if row is not None else None
 
     def is_unknown_to_slurm(self, name: str) -> bool:
-        """Checks whether Slurm was read and does not know the node or its state."""
+        """Returns whether Slurm was read and does not know the node or its state."""
         return self.batch is not None and self.is_in_service(name) is None
 
     def is_drained_by_another(self, name: str, entry: LentNode) -> bool:
-        """Checks whether Slurm has a node drained that its converter has returned: a health check
-        or an administrator did that, and another return would undo it."""
+        """Returns whether Slurm has a node drained that its converter has returned already. A
+        health check or an administrator drained it, and another return would undo that."""
         row = self.row(name)
         is_away = entry.returning.is_handed_over and name not in (self.nodes or {})
         return is_away and row is not None and row.is_drained
 
     def is_reserved(self, name: str) -> bool:
-        """Returns whether the node has a reservation that may be its converter's. Such a node is
-        taken even if it is not drained, since some converters only warn if a drain fails. If the
-        converter reports claims, but none on this node, the reservation is not its own."""
+        """Returns whether Slurm has a reservation on the node that may be its converter's. Such a
+        node is taken even if it is not drained, since some converters only warn if a drain fails.
+        If the converter reports claims, but none on this node, the reservation is not its own."""
         row = self.row(name)
         if row is None or (row.reports_claim and row.claim is None):
             return False
@@ -75,23 +75,23 @@ class Facts(Value):
 
     @property
     def reports_claims(self) -> bool:
-        """Checks whether the converter reports claims, so that nodes without one are unclaimed."""
+        """Returns whether the converter reports its claims: then all other nodes are unclaimed."""
         batch = self.batch or {}
         return bool(batch) and all(node.reports_claim for node in batch.values())
 
     def claim_of(self, name: str, instance: str) -> BatchClaim | None:
-        """Returns the claim of `instance` on a node, as the converter reports it, or None."""
+        """Returns the claim of `instance` on a node that the converter's list reports, or None."""
         claim = self._claim_on(name)
         return claim if claim is not None and claim.instance == instance else None
 
     def claimed_by_another(self, name: str, instance: str) -> str | None:
-        """Returns the other instance that the converter reports as owner of the node, or None."""
+        """Returns the other instance for which the converter's list reports a claim, or None."""
         claim = self._claim_on(name)
         return None if claim is None or claim.instance in ("", instance) else claim.instance
 
     def is_abandoned(self, name: str, namespace: str) -> bool:
-        """Checks whether the Node exists, but its converter, which reports claims, has left neither
-        a claim nor the label of the namespace. Another party may own the node by now."""
+        """Returns whether the Node exists, but its converter, which reports claims, has left
+        neither a claim nor the label of the namespace. The Node may have another owner by now."""
         node = self.node(name)
         tagged = node is not None and node.labels.get(namespace) == "true"
         return (
@@ -103,13 +103,13 @@ class Facts(Value):
         return row.claim if row is not None else None
 
     def is_interrupted(self, name: str, instance: str) -> bool:
-        """Checks whether a conversion of the node for `instance` was interrupted."""
+        """Returns whether a conversion of the node for `instance` was interrupted."""
         claim = self.claim_of(name, instance)
         return claim is not None and has_stopped(claim)
 
     def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
-        """Returns the nodes of a request on which its conversion stopped in the middle: they are
-        handled as claims now, and not as part of the request."""
+        """Returns the nodes of a request that its converter left in the middle of a conversion. dnm
+        handles them as claimed nodes now, and not as part of the request."""
         return [
             name
             for name in self.batch or {}
@@ -119,7 +119,7 @@ class Facts(Value):
         ]
 
     def work_on(self, name: str) -> int | None:
-        """Returns how many pods keep the node from being idle; None: not all pods are visible."""
+        """Returns how many pods make the node busy, or None if not all pods could be read."""
         pods = (self.working_pods or {}).get(name, 0)
         is_seen = self.working_pods is not None and self.sees_all_pods and name not in self.unseen
         return pods if pods or is_seen else None
@@ -128,9 +128,9 @@ class Facts(Value):
         return process is not None and process in self.running
 
     def is_lent_by(self, name: str, instance: str) -> bool | None:
-        """Checks whether evidence beyond the mark shows that this instance has lent the node: the
-        ledger counts it, or Slurm knows it and does not have it in service. None: neither could be
-        read. The mark alone is no evidence, since the node's kubelet could write it."""
+        """Returns whether this instance has lent the node: the ledger (kept with the limits) counts
+        it, or Slurm does not have it in service. None: neither could be read. The Node's
+        annotations alone are no evidence, since the node's kubelet could write them."""
         if self.lenders is not None and name in self.lenders:
             return self.lenders[name] == instance
         if self.claimed_by_another(name, instance):
@@ -147,7 +147,7 @@ UNSEEN_PODS = (
 
 
 class NodeTransition(Value):
-    """A node's entry and verdict after this run's facts; `entry` None: the node is forgotten."""
+    """A node's entry and decision after this run's facts. `entry` None: it leaves the registry."""
 
     entry: LentNode | None
     verdict: NodeVerdict
@@ -160,7 +160,7 @@ class NodeTransition(Value):
 
 
 def changed(entry: LentNode, **changes: object) -> LentNode:
-    """Returns the registry's entry of a node with these fields replaced."""
+    """Returns a copy of a node's entry with these fields replaced."""
     return msgspec.structs.replace(entry, **changes)
 
 
@@ -172,37 +172,37 @@ def outcome(
     detail: str = "",
     **more: Any,
 ) -> NodeTransition:
-    """Returns a node's transition with its verdict; `more`: fields of `NodeTransition`."""
+    """Returns a node's transition with a decision; `more` has other fields of `NodeTransition`."""
     node_decision = node_verdict(name, verdict, reason, detail)
     return NodeTransition(entry=entry, verdict=node_decision, **more)
 
 
 def has_stopped(claim: BatchClaim) -> bool:
-    """Returns whether a conversion has stopped in the middle and no converter continues it."""
+    """Returns whether a claimed node's conversion stopped halfway and no converter is at work."""
     return bool(claim.direction) and not claim.is_at_work
 
 
 def fail_node(
     name: str, entry: LentNode, now: datetime, reason: ReasonText, error: str
 ) -> NodeTransition:
-    """Returns the transition of a node that needs an administrator; `error` has the next step."""
+    """Returns the transition of a node that needs an administrator. `error` names the next step."""
     half_moved = entry.state.to if isinstance(entry.state, Moving) else entry.failed_move
     failed = changed(entry, state=Failed(since=now, error=error), failed_move=half_moved)
     return outcome(name, failed, Verdict.FAILED, reason, error)
 
 
 def node_verdict(name: str, verdict: Verdict, reason: ReasonText, detail: str = "") -> NodeVerdict:
-    """Returns the verdict on a node in this run."""
+    """Returns the decision about a node in this run, with its reason."""
     return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
 
 
 def show_time(instant: datetime) -> str:
-    """Returns a time in UTC, as messages show it."""
+    """Returns a time in UTC, in the format of messages."""
     return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def after_deletion(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition after the loss of a Node: forgotten if Slurm has it, else failed."""
+    """Returns the transition of a node without a Node: forgotten if Slurm has it, else failed."""
     assert facts.nodes is not None  # a Node that was not read is not gone
     in_service = facts.is_in_service(name)
     if in_service:

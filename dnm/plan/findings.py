@@ -1,5 +1,5 @@
-"""Nodes that are lent but not recorded: those with this instance's mark, those converted manually,
-and those claimed for this instance. Pure.
+"""Nodes in Kubernetes that the registry lacks: those with this instance's annotations (its mark),
+those converted manually, and those that a converter has claimed for this instance. Pure.
 
 A mark alone is a hint, which the ledger or Slurm must confirm. A manual conversion is reported, and
 only `dnm adopt` records it. Claims count under the caps. An interrupted return, or a claim that
@@ -35,8 +35,8 @@ from dnm.sizing.caps import NodePool
 
 
 class Findings(Value):
-    """Findings about nodes. `nodes`: entries to record (`advance_requests`: all). `claimed`: nodes
-    that only count under caps. `requests`: open ones. `failures`: failed conversions."""
+    """The findings of a check of nodes. `nodes` are entries to record (of `advance_requests`: all),
+    `claimed` only count under caps, `requests` are open, `failures` are failed conversions."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
@@ -49,8 +49,8 @@ class Findings(Value):
 
 
 def adopt_marked(config: Config, recorded: Container[str], facts: Facts) -> Findings:
-    """Records marked nodes of this instance again, if their namespace is monitored and the ledger
-    or Slurm confirms the mark; reports the others."""
+    """Records Nodes with this instance's annotations again, if their namespace is monitored and the
+    ledger or Slurm confirms that they are lent. Reports the others."""
     nodes, notes, errors = {}, [], []
     for name, node in sorted((facts.nodes or {}).items()):
         mark = node.mark
@@ -80,14 +80,14 @@ def adopt_marked(config: Config, recorded: Container[str], facts: Facts) -> Find
 
 
 def _from_mark(config: Config, name: str, mark: Mark, now: datetime) -> LentNode:
-    """Returns an entry for a marked node; the configuration decides its queue and type."""
+    """Returns an entry for a Node with dnm's annotations; its queue and type are as configured."""
     policy = config.namespaces[mark.namespace]
     node_type = config.type_of(name) or policy.node_types[0]
     return _newly_recorded(config, node_type, mark.namespace, Joining(since=now))
 
 
 def _newly_recorded(config: Config, node_type: str, namespace: str, state: LentState) -> LentNode:
-    """Returns an entry in this state for a node that this instance has lent before."""
+    """Returns a new entry in this state for a node that this instance has lent before."""
     policy = config.namespaces.get(namespace)
     return LentNode(
         node_type=node_type,
@@ -99,9 +99,9 @@ def _newly_recorded(config: Config, node_type: str, namespace: str, state: LentS
 
 
 def find_manual(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tuple[str, ...]:
-    """Returns those of the unrecorded Nodes `named` that an administrator converted: they have no
-    mark or claim, and Slurm does not have them in service. If Slurm was not read, the result of the
-    last run stays."""
+    """Returns the Nodes of `named` that an administrator converted: they are in no registry, have
+    no mark or claim of dnm, and are not in service in Slurm. If Slurm was not read, those of the
+    last run stay."""
     facts, config = inputs.facts, inputs.config
     coming = {request.node_type for request in registry.requests}
     return tuple(
@@ -115,7 +115,7 @@ def find_manual(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tup
 
 
 def _has_owner(inputs: Inputs, name: str) -> bool:
-    """Checks whether a mark, the ledger or a claim names an owner of the Node."""
+    """Returns whether annotations, the ledger or a converter's claim name an owner of the Node."""
     facts, instance = inputs.facts, inputs.config.instance_id
     mark = (facts.nodes or {})[name].mark
     claim = facts.claim_of(name, instance) or facts.claimed_by_another(name, instance)
@@ -123,7 +123,7 @@ def _has_owner(inputs: Inputs, name: str) -> bool:
 
 
 def manual_verdict(inputs: Inputs, name: str) -> NodeVerdict:
-    """Returns the verdict on a manually converted node, with the namespace of its label."""
+    """Returns the report on a manually converted node, with the command that adopts it."""
     labels = (inputs.facts.nodes or {})[name].labels if inputs.facts.nodes else {}
     named = [namespace for namespace in inputs.config.namespaces if labels.get(namespace) == "true"]
     detail = (
@@ -135,16 +135,16 @@ def manual_verdict(inputs: Inputs, name: str) -> NodeVerdict:
 def complete_claim(
     config: Config, claim: BatchClaim, entry: LentNode | None, node: Node | None
 ) -> BatchClaim:
-    """Returns the claim, corrected by the node's registry entry or else by its Node."""
+    """Returns a converter's claim, corrected by the node's registry entry or else by its Node."""
     if entry is not None and entry.owner == config.instance_id:
         return msgspec.structs.replace(claim, namespace=entry.namespace, node_type=entry.node_type)
     return claim if claim.direction == "batch" else _complete_from_node(config, claim, node)
 
 
 def _complete_from_node(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
-    """Returns the claim with the namespace of the Node's mark, or of its label if the mark is lost.
-    The converter's journal has the namespace of the lend, but the node may have moved since. As
-    long as the lend has not ended, the node cannot have moved, and the claim is unchanged."""
+    """Returns the claim with the namespace in the Node's annotations, or of its label if those are
+    lost. The converter's journal has the namespace of the lend, but the node may have moved since.
+    As long as the lend has not ended, the node cannot have moved, and the claim is unchanged."""
     if node is None or claim.direction:
         return claim
     if node.mark is not None and node.is_marked_by(config.instance_id):
@@ -157,7 +157,7 @@ def _complete_from_node(config: Config, claim: BatchClaim, node: Node | None) ->
 
 
 class ClaimCase(Value):
-    """A claim on a node, and the facts that decide about it."""
+    """A converter's claim on a node, with the facts for the decision about it."""
 
     config: Config
     name: str
@@ -177,7 +177,7 @@ class ClaimCase(Value):
 
     @property
     def is_there(self) -> bool:
-        """Checks whether Kubernetes has a Node with the name of the claimed node."""
+        """Returns whether Kubernetes has a Node with the name of the claimed node."""
         return self.name in (self.facts.nodes or {})
 
     def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Findings:
@@ -201,7 +201,7 @@ class ClaimCase(Value):
 
 
 def judge_claim(case: ClaimCase) -> Findings:
-    """Decides whether a claimed node only counts, or is recorded, and in which phase."""
+    """Decides whether a claimed node only counts under caps, or is recorded, and in which phase."""
     name, claim, in_service = case.name, case.claim, case.row.in_service
     returning = Returning(since=case.facts.now)
     if claim.is_at_work:
@@ -240,7 +240,7 @@ def judge_claim(case: ClaimCase) -> Findings:
 
 
 def _judge_ended(case: ClaimCase) -> Findings:
-    """Decides about a claim if its namespace is missing or not configured."""
+    """Decides about a claimed node if the claim's namespace is missing or not configured."""
     name, claim, config = case.name, case.claim, case.config
     until = (claim.since or case.facts.now) + config.convert_timeout + config.join_timeout
     if claim.since is not None and not claim.namespace and case.facts.now < until:
@@ -261,7 +261,7 @@ def _judge_ended(case: ClaimCase) -> Findings:
 
 
 def claim_verdict(name: str, node: ClaimedNode) -> NodeVerdict:
-    """Returns the verdict on a claimed node, which only counts under the caps."""
+    """Returns the report on a claimed node that is not lent: it only counts under the caps."""
     return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, node.why)
 
 
@@ -271,7 +271,7 @@ _NOT_WANTED = "its conversion was interrupted and no queue needs it: it is retur
 
 
 def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:
-    """Returns the nodes with an interrupted conversion that can be resumed, by pool."""
+    """Returns, by pool (queue, namespace, type), the nodes with an interrupted lend to resume."""
     by_pool: dict[NodePool, list[str]] = defaultdict(list)
     for name, claim in sorted(registry.claimed.items()):
         policy = config.namespaces.get(claim.namespace)
@@ -287,9 +287,9 @@ def return_unwanted(
     undecided: Collection[str],
     named: Collection[tuple[NodePool, str]] = (),
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
-    """Puts resumable nodes into phase returning if no request needs them any more. `wanted`: pool
-    -> how many nodes the waiting requests need. Queues in `undecided` are skipped. If the batch
-    side was not read, or returns are paused, nothing changes."""
+    """Starts to return nodes of interrupted lends that no request needs any more. `wanted` has the
+    number of nodes that waiting requests need, by pool. Queues in `undecided` are skipped. If Slurm
+    was not read, or returns are paused, nothing changes."""
     if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)

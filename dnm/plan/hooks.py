@@ -1,4 +1,4 @@
-"""The hooks through which a rule changes planning, and the values passed to them."""
+"""The hooks through which a rule (an option of the planner) changes plans, and their parameters."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class CountedFrom(Value):
-    """The inputs from which a rule computes its bounds. `resumable`: node type -> nodes that are
-    claimed already. `is_move`: the bounds are for moves, which take no node from Slurm."""
+    """The inputs from which a rule computes its bounds on lent nodes. `resumable` has the number of
+    claimed nodes by type. `is_move`: the bounds are for moves, which take no node from Slurm."""
 
     config: Config
     registry: Registry
@@ -41,8 +41,8 @@ class CountedFrom(Value):
 
 
 class Look(Value):
-    """The inputs of decisions about nodes. `nodes`: the transition of each node in this run.
-    `current`: the limits before any fence."""
+    """The inputs of decisions about nodes. `nodes` has the transition of each node in this run,
+    `current` the limits before any node is cordoned."""
 
     inputs: Inputs
     nodes: Mapping[str, NodeTransition]
@@ -50,7 +50,7 @@ class Look(Value):
 
 
 class Exclusion(Value):
-    """A node's exclusion from lending: the reason, and whether a lent node is returned for it."""
+    """The reason why a node is excluded from lending, and whether it is returned if it is lent."""
 
     why: str
     must_return: bool
@@ -58,8 +58,8 @@ class Exclusion(Value):
 
 class NodeFloor(Value):
     """A minimum of nodes for a namespace, whether or not pods need them: `nodes` in all, among them
-    `of_type`. `why` is a clause for messages. The highest of several floors holds. Demand may
-    exceed it, and every cap applies."""
+    those in `of_type`. `why` is a clause for messages. The highest of several minimums applies.
+    Demand may exceed it, and every cap applies."""
 
     namespace: str
     nodes: int
@@ -68,8 +68,8 @@ class NodeFloor(Value):
 
 
 class Moves(Value):
-    """The moves to another queue in this run. `begun`: nodes that are fenced now for a move.
-    `relabels`: the exchange of labels and taints on nodes that were fenced before."""
+    """The moves of nodes to another queue in this run. `begun` nodes are cordoned now. `relabels`
+    exchanges the labels and taints of nodes that were cordoned before."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict] = {}
@@ -86,8 +86,8 @@ class Additions(Value):
 
 
 class Leave(Value):
-    """A reason for which a node leaves although its queue uses it. `word` is recorded in
-    `Departure.reason`, `reason` is a clause for messages."""
+    """A reason of a rule to return nodes although their queue uses them. `word` is stored in the
+    registry (`Departure.reason`), `reason` is a clause for messages."""
 
     word: str
     reason: str
@@ -97,7 +97,7 @@ class Leave(Value):
 
 
 class Edit(Value):
-    """A change of the registry, for the hook `records`; `inputs` None: a command changed it."""
+    """A change of the registry, passed to the hook `records`. `inputs` is None in a command."""
 
     config: Config
     before: Registry
@@ -107,15 +107,15 @@ class Edit(Value):
 
 
 def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Edit], Registry]:
-    """Returns a hook `records` that calls `record` in runs and changes nothing in commands."""
+    """Returns a hook `records` that calls `record` in runs, and does nothing in commands."""
     return lambda change: (
         change.after if change.inputs is None else record(change.inputs, change.after)
     )
 
 
 class Rule(Value):
-    """The hooks of one rule, each None if the rule does not need it. `reasons` are the rule's own,
-    in the order in which pages list them."""
+    """The hooks of one option of the planner, each None if the option does not need it. `reasons`
+    are the reasons for decisions that only this option gives, in the order of the documentation."""
 
     reasons: tuple[ReasonText, ...] = ()
     # Needs that no pod requests: before the snapshot, and after it.
@@ -142,8 +142,8 @@ class Rule(Value):
 
 
 def raise_floors(config: Config, floors: Iterable[NodeFloor]) -> Config:
-    """Returns the configuration with `min_nodes` of each namespace and node type raised to the
-    highest of its floors, but at most to `max_nodes`."""
+    """Returns the configuration in which `min_nodes` of each namespace and type is raised to the
+    highest of these minimums, but at most to `max_nodes`."""
     namespaces = dict(config.namespaces)
     for floor in floors:
         if floor.namespace in namespaces:

@@ -1,4 +1,4 @@
-"""The idle time after which lent nodes are returned, and the times that lending and returning take.
+"""The idle time after which lent nodes are returned, and how long lending and returning take.
 
 The idle time is a multiple of the time that a return and a new conversion take at this site: SHORT,
 or LONG if LONG would have cost less over the queue's last pauses; FIRST before the first pause. A
@@ -30,7 +30,7 @@ _NONE = LentAgain()
 
 
 def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
-    """Returns the idle time of each lent node, by name."""
+    """Returns, by name, for how long each lent node must be idle before it may be returned."""
     learned = {}
     for queue in {entry.queue for entry in registry.nodes.values()}:
         recorded = registry.lent_again.get(queue, _NONE)
@@ -47,7 +47,7 @@ def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, t
 
 
 def next_judged(config: Config, registry: Registry) -> list[datetime]:
-    """Returns when the idle pause of each returned node ends, even if no queue needs the node."""
+    """Returns the times at which returned nodes' idle pauses end, even if no queue needs them."""
     return [
         since + _soon(return_seconds(config, registry, queue))
         for queue, entry in registry.lent_again.items()
@@ -56,7 +56,7 @@ def next_judged(config: Config, registry: Registry) -> list[datetime]:
 
 
 def best_time(pauses: Sequence[float], back: float) -> float:
-    """Returns the best idle time for these pauses. `back`: seconds of a return and a conversion."""
+    """Returns the best idle time in seconds for these pauses. `back`: of a return plus a lend."""
     short, first, long = (max(share * back, LEAST) for share in (SHORT, FIRST, LONG))
     if not pauses:
         return first
@@ -69,7 +69,7 @@ def best_time(pauses: Sequence[float], back: float) -> float:
 
 
 def return_seconds(config: Config, registry: Registry, queue: str) -> float:
-    """Returns the mean seconds of a return plus a conversion, for the node types of a queue."""
+    """Returns the mean seconds of a return plus a new lend, for the node types of a queue."""
     policies = (policy for policy in config.namespaces.values() if policy.queue == queue)
     types = {name for policy in policies for name in policy.node_types}
     times = [registry.lend_times.get(name, LendTimes()) for name in sorted(types)]
@@ -84,8 +84,8 @@ def _mean(seconds: Sequence[int]) -> float:
 def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
-    """Returns `after` with the idle pauses that ended since `before`. `needed`: queue -> how many
-    nodes it lacks. A pause that gets too long is recorded with the next change of its queue."""
+    """Returns `after` with the idle pauses of nodes that ended since `before`. `needed`: queue ->
+    how many nodes it lacks. A pause that gets too long is recorded with the queue's next change."""
     returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
     ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
@@ -115,7 +115,7 @@ def note_returns(
 def _judge(
     returned: list[datetime], ended: list[int], needed: int, back: float, now: datetime
 ) -> LentAgain:
-    """Returns the record with pauses that end now: a node is needed again, or was gone too long."""
+    """Returns a queue's record with the pauses that end now: nodes are needed, or gone too long."""
     recent = [since for since in returned if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
     pauses = [*ended, *(_seconds(since, now) for since in returned if since not in recent)]
@@ -142,17 +142,17 @@ _SHARE = 0.95
 
 
 def lend_time(config: Config, registry: Registry, node_type: str) -> timedelta:
-    """Returns how long a node of the type takes from its request until it serves."""
+    """Returns the measured time from a request for a node of the type until the node serves."""
     return _learned(config, registry.lend_times.get(node_type, LendTimes()).lends)
 
 
 def return_time(config: Config, registry: Registry, node_type: str) -> timedelta:
-    """Returns how long a node of the type takes to be back in Slurm, as measured."""
+    """Returns the measured time until a node of the type is back in Slurm."""
     return _learned(config, registry.lend_times.get(node_type, LendTimes()).returns)
 
 
 def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
-    """Returns the 95th percentile of `seconds`, within bounds; `lead` if there are few of them."""
+    """Returns the 95th percentile of these durations, or the setting `lead` if they are few."""
     if len(seconds) < FEWEST_TIMES:
         return config.lead
     learned = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])
@@ -160,7 +160,7 @@ def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
 
 
 def longest_lend_time(config: Config) -> timedelta:
-    """Returns the longest time that dnm assumes for a lend."""
+    """Returns the longest time that dnm assumes for lending a node."""
     return max(config.lead, config.convert_timeout + config.join_timeout)
 
 
@@ -171,7 +171,7 @@ def note_lends(
     verdicts: Mapping[str, NodeVerdict],
     now: datetime,
 ) -> Registry:
-    """Returns `after` with the times of nodes that began to serve, or are back, since `before`."""
+    """Returns `after` with the measured times of nodes that began to serve, or are back, now."""
     noted = dict(after.lend_times)
     for name, entry in after.nodes.items():
         was = before.nodes.get(name)

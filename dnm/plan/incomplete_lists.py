@@ -1,4 +1,4 @@
-"""Lists that are well formed but lack expected objects. Pure.
+"""Detection of lists that are well formed but lack expected objects. Pure.
 
 A server that was restored, a filter in front of it or a cold cache can answer with a valid list
 that is empty or partial. dnm detects such a list by contradictions, not by its size: as long as a
@@ -28,10 +28,10 @@ _OTHER_NODES = 3  # Nodes that are not lent and are recorded too
 
 
 class _Flaws(Value):
-    """Contradictions in a list of pods. `why`: the reason to reject the whole list. `missed`: nodes
-    that lack their recorded pods. `hidden`: nodes of queues in which the scheduler has pods, but
-    the list has none. `emptied`: nodes of namespaces without a pod in the list; the next run checks
-    again. `patience`: after this time the list is accepted."""
+    """The contradictions in a list of pods. `why` is a reason to reject the whole list. `missed`
+    nodes lack pods that they had. `hidden` nodes serve queues in which the scheduler has pods, but
+    the list none. `emptied` nodes serve namespaces without a pod in the list; the next run checks
+    them again. After `patience`, the list is accepted."""
 
     why: str = ""
     missed: frozenset[str] = frozenset()
@@ -44,9 +44,9 @@ def reject_incomplete_lists(
     registry: Registry, instance: str, snapshot: Snapshot
 ) -> tuple[Snapshot, RunRecord]:
     """Returns the snapshot without lists that contradict the registry, and the record of the last
-    run, updated with the Nodes on which this snapshot shows permanent pods. While lent nodes serve,
-    a list without Nodes is rejected until an administrator decides. Lists of pods are rejected for
-    a time. If nothing changed, the record is the same."""
+    run. The record is updated with the Nodes on which the snapshot shows permanent pods; without a
+    change, it is the same object. While lent nodes serve, a list without Nodes is rejected until an
+    administrator decides. Lists of pods are rejected for a limited time."""
     attended = _attended_nodes(snapshot)
     flaws = _check_pods(registry, instance, snapshot, attended)
     last_run = _updated_record(registry, instance, snapshot, flaws, attended)
@@ -67,7 +67,7 @@ def reject_incomplete_lists(
 
 
 def _attended_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """Returns the Nodes on which the list shows pods that a Node always has (DaemonSet, mirror)."""
+    """Returns the Nodes with listed pods that any Node has: those of DaemonSets, or mirror pods."""
     pods = snapshot.pods
     if isinstance(pods, Unreadable):
         return frozenset()
@@ -140,7 +140,7 @@ def _check_pods(
 
 
 def _hidden_queues(snapshot: Snapshot, pods: PodList, queues: set[str]) -> set[str]:
-    """Returns the queues in which the scheduler runs pods of which the list has none."""
+    """Returns the queues in which the scheduler has pods, but the list of pods has none of them."""
     view = snapshot.queue_facts.view
     if not isinstance(view, SchedulerView):
         return set()

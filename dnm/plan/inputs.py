@@ -1,6 +1,5 @@
-"""The facts of a run, each derived once before any decision: registry, queues, demand,
-facts by node. Also whether the batch side must be read; its list is the most expensive read. Pure.
-"""
+"""The facts of a run, each derived once before any decision: registry, queues, demand, facts by
+node. Also the decision whether to read Slurm's nodes, which is the most expensive read. Pure."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ from dnm.queues.system import Queues
 
 
 class Inputs(Value):
-    """Inputs of a plan. `registry`: as of the last run. `demand` None: the pods could not be read.
-    `objection`: why limits are unknown; `queues` are then those without limits (None: none)."""
+    """The facts from which a plan is made. `registry` is the last run's. `demand` is None if pods
+    could not be read. `objection`: why limits are unknown; then `queues` has only those without."""
 
     config: Config
     registry: Registry
@@ -48,11 +47,11 @@ class Inputs(Value):
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
-        """Returns the limits of every queue."""
+        """Returns the limits of every queue that could be read, by queue."""
         return self.queues.limits if self.queues else {}
 
     def objection_to(self, queue: str, other: Objection | None = None) -> Objection | None:
-        """Returns why a queue's limits are unknown, if it has any. `other`: an objection to all."""
+        """Returns why a queue's limits are unknown, or None. `other` is an objection to all."""
         unread = self.snapshot.queue_facts.unread_queues.get(queue)
         objection = limits_objection(unread.error) if unread else self.objection or other
         is_unlimited = queue in self.limits and queue in self.config.namespaces_with("none")
@@ -63,11 +62,11 @@ class Inputs(Value):
         return self.snapshot.taken_at
 
     def paused(self, way: Way | None = None) -> Objection | None:
-        """Returns an objection if lending or returning (`way`; None: any of them) is paused."""
+        """Returns an objection if `way`, lending or returning, is paused (None: if either is)."""
         return self.registry.paused(self.now, way)
 
     def is_kept(self, name: str, entry: LentNode) -> bool:
-        """Checks whether an administrator's command keeps a node that has a reason to leave."""
+        """Returns whether an administrator's command keeps a node that has a reason to leave."""
         return name in self.registry.held or entry.is_kept_at(self.now)
 
     def unreadable_namespaces(self, queue: str) -> list[str]:
@@ -79,7 +78,7 @@ class Inputs(Value):
 
 
 def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inputs:
-    """Returns the inputs of a plan: complete lists, queues, demand, and facts by node."""
+    """Derives a plan's inputs from a snapshot: complete lists, queues, demand, facts by node."""
     registry = clamp_future_times(config, registry, snapshot.taken_at)
     registry = drop_expired(registry, snapshot.taken_at)
     snapshot, last_run = reject_incomplete_lists(registry, config.instance_id, snapshot)
@@ -103,7 +102,7 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
 
 
 def lent_with(config: Config, registry: Registry) -> dict[str, str]:
-    """Returns the queue system with which the nodes of each namespace were lent."""
+    """Returns, for each namespace with lent nodes, the queue system that was used to lend them."""
     lent = {entry.namespace for entry in registry.nodes.values()}
     lent |= {request.namespace for request in registry.requests}
     recorded, own = registry.last_run.queue_systems, config.namespaces
@@ -113,7 +112,7 @@ def lent_with(config: Config, registry: Registry) -> dict[str, str]:
 def _read_queues(
     config: Config, registry: Registry, snapshot: Snapshot
 ) -> tuple[Queues | None, Objection | None]:
-    """Returns all queues; or those without limits, and why the limits of the others are unknown."""
+    """Returns all queues. If limits are unknown, returns those without limits, and the reason."""
     lent, unread = lent_with(config, registry), snapshot.queue_facts.unread
     why = unread.error if unread else ""
     if any(config.namespaces[name].queue_system != system for name, system in lent.items()):
@@ -134,8 +133,8 @@ def demand_of(
     limits: Mapping[str, QueueLimits],
     stalled: Mapping[str, StalledPods] = {},
 ) -> Demand | None:
-    """Returns the demand of a snapshot's pods in queues with these limits; None: the pods could not
-    be read. `stalled`: by fingerprint, pending pods that lent nodes have not helped."""
+    """Returns the demand of a snapshot's pods in queues with these limits, or None if pods could
+    not be read. `stalled` has pending pods, by fingerprint, that lent nodes have not helped."""
     pods, view = snapshot.pods, snapshot.queue_facts.view
     if isinstance(pods, Unreadable):
         return None
@@ -162,7 +161,7 @@ def demand_of(
 def offered_resources(
     config: Config, snapshot: Snapshot, limits: Mapping[str, QueueLimits]
 ) -> frozenset[str]:
-    """Returns the resource names that a node or a node type offers, or a queue limits."""
+    """Returns the names of resources that a node or a node type offers, or a queue limits."""
     nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
     return frozenset({"pods"}).union(
         *(node.allocatable for node in nodes),
@@ -200,7 +199,7 @@ def _facts(
 
 
 def _unscheduled(config: Config, snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
-    """Returns the queues with pods about which their scheduler or controller has yet to decide."""
+    """Returns the queues with pods that a scheduler or controller has not yet decided about."""
     if demand is None:
         return frozenset()
     waiting: set[str] = set()
@@ -221,8 +220,8 @@ def _unscheduled(config: Config, snapshot: Snapshot, demand: Demand | None) -> f
 
 
 def clamp_future_times(config: Config, registry: Registry, now: datetime) -> Registry:
-    """Returns the registry without times from a host with a wrong clock: nothing began after now,
-    and no wait is longer than one that begins now."""
+    """Returns the registry without future times from a host with a wrong clock: nothing began after
+    now, and no wait is longer than one that begins now."""
     return msgspec.structs.replace(
         registry,
         nodes={
@@ -254,7 +253,7 @@ def clamp_future_times(config: Config, registry: Registry, now: datetime) -> Reg
 
 
 def drop_expired(registry: Registry, now: datetime) -> Registry:
-    """Returns the registry without expired holds, exclusions and orders."""
+    """Returns the registry without holds, exclusions and `dnm lend` orders that have expired."""
     over = {name for name, hold in registry.holds.items() if not hold.is_in_force(now)}
     return msgspec.structs.replace(
         registry,
@@ -273,7 +272,7 @@ def drop_expired(registry: Registry, now: datetime) -> Registry:
 def needs_batch_side(
     config: Config, registry: Registry, nodes: Collection[Node], pods: PodList | Unreadable
 ) -> bool:
-    """Checks whether to read the batch side: for a conversion, or lent nodes that do not serve."""
+    """Returns whether to read Slurm's nodes: for a lend, or for lent nodes that do not serve."""
     present = {node.name for node in nodes}
     if any(_mark_disagrees(config, registry, node) for node in nodes):
         return True
@@ -294,27 +293,27 @@ def needs_batch_side(
 
 
 def is_hourly_read_due(config: Config, registry: Registry, now: datetime) -> bool:
-    """Checks whether this is the first run of an hour, or the first of all. Such a run always reads
-    the batch side, to detect claims of this instance that are not recorded."""
+    """Returns whether this is the first run of an hour, or the first of all. Such a run always
+    reads Slurm's nodes, to detect claims for this instance that are not in the registry."""
     if not (registry.nodes or registry.last_run.queues):
         return True
     return timedelta(minutes=now.minute, seconds=now.second) < config.check_interval
 
 
 def _mark_disagrees(config: Config, registry: Registry, node: Node) -> bool:
-    """Checks whether mark and registry disagree: then only Slurm or the ledger can decide."""
+    """Returns whether a Node's annotations contradict the registry: Slurm or the ledger decides."""
     entry, instance = registry.nodes.get(node.name), config.instance_id
     return node.is_marked_by(instance) != (entry is not None and entry.owner == instance)
 
 
 def last_run_wanted_nodes(registry: Registry) -> bool:
-    """Checks whether a queue needed nodes in the last run, or facts about it were missing."""
+    """Returns whether a queue needed nodes in the last run, or facts about it were missing."""
     queues = registry.last_run.queues.values()
     return any(status.verdict != Verdict.KEEP.value for status in queues)
 
 
 def may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
-    """Checks whether there is an unbound pod that may cause a conversion."""
+    """Returns whether any pod is unbound for which a node may have to be lent."""
     return not isinstance(pods, Unreadable) and any(
         not pod.node
         and pod.is_managed

@@ -27,8 +27,8 @@ from dnm.plan.facts import Facts
 
 
 def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
-    """Yields a sentence for each invariant that the plan breaks; `before` is the registry from
-    which it was made."""
+    """Yields a sentence for each invariant that a plan breaks. The plan was made from the registry
+    `before`."""
     yield from _check_caps(config, before, plan)
     yield from _check_limits(config, plan)
     yield from _check_owners(config, facts, plan)
@@ -36,8 +36,8 @@ def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan)
 
 
 def _check_caps(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
-    """Checks that each request is recorded and within each cap. If lent nodes exceed a cap that was
-    lowered, nothing may be requested."""
+    """Yields an error unless each new request is recorded and within each cap. If lent nodes exceed
+    a cap that was lowered, nothing may be requested."""
     recorded_ids = {request.id for request in before.requests}
     new = [request for request in plan.registry.requests if request.id not in recorded_ids]
     asked = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
@@ -72,7 +72,7 @@ def _check_caps(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
 
 
 def _check_limits(config: Config, plan: Plan) -> Iterator[str]:
-    """Checks that each limit counts the recorded size of exactly the nodes that serve its queue."""
+    """Yields an error unless each limit counts exactly the nodes that serve, at recorded size."""
     serving: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in plan.registry.nodes.items():
         if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
@@ -89,8 +89,8 @@ def _check_limits(config: Config, plan: Plan) -> Iterator[str]:
 
 
 def _check_owners(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
-    """Checks that a node is returned only if it was seen fenced, without work and out of Slurm's
-    service. Every action concerns a node of this instance, and none contradicts another."""
+    """Yields an error unless a returned node was seen cordoned, without work and out of service in
+    Slurm. Every action must concern a node of this instance and contradict no other action."""
     for action in plan.actions:
         name = _node_of(action)
         if not name:
@@ -121,8 +121,8 @@ def _node_of(action: Action) -> str:
 
 
 def _check_stability(before: Registry, plan: Plan) -> Iterator[str]:
-    """Checks that no plan returns a node and requests one of the same type for the same namespace.
-    A node that leaves even if its queue needs it is an exception."""
+    """Yields an error if the plan returns a node and requests an equal one for the same namespace.
+    A node that is returned even if its queue needs it is an exception."""
     recorded_ids = {request.id for request in before.requests}
     requested = {
         (request.queue, request.namespace, request.node_type)

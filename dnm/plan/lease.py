@@ -36,8 +36,8 @@ _LONGEST = 300  # characters of a holder
 
 
 class Actor(Value):
-    """A registry that is about to act. `now`: by the clock of its host. `secret`: the Secret with
-    it, as `Lease.registry` names it; empty if the registry is a file."""
+    """A registry that is about to act for an instance. `now` is the time of its host's clock.
+    `secret` names the Secret that contains it, as `Lease.registry` does; it is empty for a file."""
 
     instance: str
     place: Place
@@ -46,13 +46,13 @@ class Actor(Value):
     secret: str = ""
 
     def knows(self, lease: Lease) -> bool:
-        """Checks whether the Lease names this registry."""
+        """Returns whether the Lease names this registry as the one that acts."""
         return lease.registry in (*self.registry.lease_words, *filter(None, [self.secret]))
 
 
 class Judgement(Value):
-    """The decision whether a registry may act. `refusal`: why it may not. `needs_word`: it may act
-    once it has put a new word into the Lease. `elsewhere`: the registry that acts instead."""
+    """The decision whether a registry may act. `refusal`: why it may not. `needs_word`: it may,
+    once it has written a new random word into the Lease. `elsewhere`: the registry that acts."""
 
     refusal: str = ""
     needs_word: bool = False
@@ -60,7 +60,7 @@ class Judgement(Value):
 
 
 def judge_lease(lease: Lease | Unreadable, actor: Actor) -> Judgement:
-    """Decides whether this registry may act now."""
+    """Decides by the Lease of the instance whether this registry may act now."""
     if isinstance(lease, Unreadable):
         from dnm.plan.refusal import explain_unreadable
 
@@ -79,18 +79,18 @@ def judge_lease(lease: Lease | Unreadable, actor: Actor) -> Judgement:
 
 
 def _is_in_cluster(lease: Lease) -> bool:
-    """Returns whether the registry that acts is a Secret."""
+    """Returns whether the registry that the Lease names is a Secret of the cluster."""
     return lease.registry.startswith(_IN_CLUSTER)
 
 
 def is_written_here(lease: Lease, place: Place) -> bool:
-    """Returns whether only dnm at this place, since this boot, can have written the Lease. It is
-    False for a container, which may share its place with another."""
+    """Returns whether only the dnm on this host can have written the Lease, since the host's boot.
+    It is False for a container, which may share its host's name and path with another."""
     return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
 def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
-    """Checks whether dnm at this place wrote the Lease, with a registry that no longer exists."""
+    """Returns whether the dnm on this host wrote the Lease, with a registry that is lost now."""
     is_home = bool(place.home) and lease.home == place.home
     is_older = lease.acted is not None and now - lease.acted > place.up_for
     return is_home and (lease.boot == place.boot or is_older)
@@ -116,14 +116,14 @@ def acts_elsewhere(registry: Registry, now: datetime) -> ActingElsewhere | None:
 
 
 def judge_actor(config: Config, registry: Registry, snapshot: Snapshot) -> Judgement:
-    """Decides if this registry may act. If the cluster did not answer, the plan is empty anyway."""
+    """Decides whether this registry may act. If the cluster did not answer, nothing is planned."""
     if snapshot.lease is None:
         return Judgement()
     return judge_lease(snapshot.lease, actor_of(config, registry, snapshot))
 
 
 def actor_of(config: Config, registry: Registry, snapshot: Snapshot) -> Actor:
-    """Returns this registry as an `Actor`, with the time and the place of a snapshot."""
+    """Returns this registry as an `Actor`, with a snapshot's time and host identity."""
     return Actor(
         instance=config.instance_id,
         place=snapshot.place,
@@ -134,14 +134,14 @@ def actor_of(config: Config, registry: Registry, snapshot: Snapshot) -> Actor:
 
 
 def secret_word(config: Config) -> str:
-    """Returns the registry's Secret as `Lease.registry` names it; empty if it is a file."""
+    """Returns the registry's Secret in the form of `Lease.registry`; empty if it is a file."""
     if config.registry_storage == "file":
         return ""
     return f"{_IN_CLUSTER}{config.registry_namespace}/{config.object_name}"
 
 
 def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: Snapshot) -> Plan:
-    """Returns the part of the plan that may be executed. `registry`: as it was before the plan."""
+    """Returns the part of a plan that may be executed; `registry` is from before the plan."""
     if judged.refusal:
         from dnm.plan.refusal import refuse_acting
 
@@ -153,7 +153,7 @@ def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: 
 
 
 def names_to_keep(registry: Registry) -> str:
-    """Returns the text of the pause, holds and exclusions that the Lease keeps; empty: none."""
+    """Returns the pause, holds and exclusions as a text that the Lease keeps; empty without any."""
     if not (registry.pause or registry.held or registry.excluded):
         return ""
     from dnm.plan.lost_registry import keep_names
@@ -162,8 +162,8 @@ def names_to_keep(registry: Registry) -> str:
 
 
 def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple[str, ...]:
-    """Returns clauses that show that this instance has acted although this registry never has: then
-    the registry replaces a lost one. Empty for any other registry."""
+    """Returns clauses that show that this instance has acted, although this registry never has:
+    then it replaces a lost registry. Returns nothing if this registry has acted."""
     if registry.lease_words or registry.nodes:
         return ()
     traces = []
@@ -182,5 +182,5 @@ def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple
 
 
 def needs_lease(plan: Plan) -> bool:
-    """Returns whether a plan does anything that only one registry may do."""
+    """Returns whether a plan has actions that only the registry with the Lease may execute."""
     return plan.backs_up or not all(isinstance(action, EndConverter) for action in plan.actions)

@@ -1,5 +1,5 @@
-"""Nodes that exist or are incoming, how many more can be lent (within caps, the batch side and the
-rules), and what delays a conversion now. Pure.
+"""The supply of nodes: those in Kubernetes, those incoming, how many more can be lent (within caps,
+rules and what Slurm has), and the reasons that delay a lend now. Pure.
 
 Caps count the registry, every conversion under way, and every Node with the mark of this instance.
 The cooldown is between conversions; a node type backs off after failures. `breaker.py` stops a
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def conversion_budget(
     config: Config, registry: Registry, facts: Facts, *, unclaimed: bool = False
 ) -> ConversionBudget:
-    """Returns how many nodes caps, rules and the batch side allow, interrupted conversions
-    included. `unclaimed`: every claim counts as lent, and nodes need not be lendable now. If the
-    batch side was not read, it bounds nothing here: then no conversion is started at all."""
+    """Returns how many nodes may be lent by caps, rules and Slurm, including interrupted lends.
+    With `unclaimed`, all claimed nodes count as lent, and Slurm's nodes are no bound. Nor are they
+    if they were not read: then no lend is started at all."""
     claimed = registry.claimed
     resumable = (
         {} if unclaimed else {name: claim for name, claim in claimed.items() if claim.can_resume}
@@ -57,7 +57,7 @@ def conversion_budget(
 
 
 def _bounds(bound_inputs: CountedFrom) -> Iterator[Bound]:
-    """Yields the bounds of slurm-bridge and of the rules, if the batch side was read."""
+    """Yields the bounds that slurm-bridge (if Slurm was read) and enabled rules set."""
     facts = bound_inputs.facts
     nodes = (*(facts.nodes or {}).values(), *facts.with_batch.values())
     if facts.batch is not None and any(node.is_managed for node in nodes):
@@ -66,8 +66,8 @@ def _bounds(bound_inputs: CountedFrom) -> Iterator[Bound]:
 
 
 def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tuple[str, str]]:
-    """Returns (node type, namespace) of every node that counts under the caps: those of the
-    registry, and marked nodes unless a fact contradicts the mark."""
+    """Returns (node type, namespace) of each node that caps count: those in the registry, and Nodes
+    with this instance's annotations unless a fact contradicts these."""
     return lent_in(registry) + [
         (node.mark.node_type, node.mark.namespace)
         for name, node in (facts.nodes or {}).items()
@@ -78,7 +78,7 @@ def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tu
 
 
 def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
-    """Returns node type -> how many batch nodes the converter could lend now."""
+    """Returns how many of Slurm's nodes the converter could lend now, by node type."""
     if facts.batch is None:
         return {}
     counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
@@ -89,7 +89,7 @@ def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[st
 
 
 def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
-    """Returns the batch nodes that could be lent now and are not excluded, in the list's order."""
+    """Returns the names of Slurm's nodes that could be lent now and are not excluded."""
     excluded = excluded_nodes(config, registry, facts.batch, facts.now)
     verdicts = ("OK", "PREEMPT") if config.allow_preempt else ("OK",)
     return [
@@ -100,7 +100,7 @@ def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str
 
 
 def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
-    """Returns the Nodes that exist, and the nodes that serve, are incoming, or leave."""
+    """Returns the nodes for sizing: all Nodes, and which are serving, incoming or leaving."""
     nodes = inputs.facts.nodes or {}
     instance = inputs.config.instance_id
     serving = registry.nodes_of(instance, Phase.SERVING)
@@ -134,7 +134,7 @@ def _without_fence(node: Node, entry: LentNode | None) -> Node:
 
 
 def _incoming(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
-    """Returns a node as an incoming one; if it moves to another queue, it counts for that queue."""
+    """Returns a joining or moving node as an incoming one of the queue that it will serve."""
     policy = inputs.config.namespaces.get(entry.heads_for)
     is_new = policy is not None and entry.heads_for != entry.namespace
     return IncomingNode(
@@ -151,8 +151,8 @@ def _incoming(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
 def start_objection(
     inputs: Inputs, registry: Registry, node_type: str, order: LendOrder | None = None
 ) -> Objection | None:
-    """Returns why no node of this type is requested now, for any queue. `order`: the order that
-    would request it. `registry`: as before any conversion of this run."""
+    """Returns why no node of this type is requested now for any queue, or None. `order` is the `dnm
+    lend` order that would request it, `registry` the one before this run's requests."""
     batch = inputs.snapshot.batch
     if isinstance(batch, Unreadable):
         return Objection(reason=Reason.NO_BATCH_NODE, detail=batch.error)
@@ -169,8 +169,8 @@ def find_brake(
     now: datetime,
     order: LendOrder | None = None,
 ) -> Objection | None:
-    """Returns the pause, the cooldown (which `--force` ignores) or the back-off that delays
-    conversions of this type."""
+    """Returns the reason that delays lending nodes of this type, or None: a pause, the cooldown
+    (which `dnm lend --force` ignores) or the type's back-off."""
     if pause := registry.paused(now, Way.LENDING):
         return pause
     is_forced = order is not None and order.is_forced
@@ -188,14 +188,14 @@ def find_brake(
 
 
 def _passes(order: LendOrder, backoff: Backoff, now: datetime) -> bool:
-    """Checks whether the order is forced and so ignores a back-off that began before the order."""
+    """Returns whether a forced `dnm lend` order ignores this back-off, which is older than it."""
     return order.is_forced and not (backoff.since and order.since < backoff.since <= now)
 
 
 def limit_objection(
     inputs: Inputs, limits: PlannedLimits, registry: Registry, pool: NodePool, count: int
 ) -> Objection | None:
-    """Returns why the queue's limits cannot grow by `count` nodes and the incoming ones."""
+    """Returns why a queue's limits cannot grow by `count` and the incoming nodes, or None."""
     action, node_types = limits.action, inputs.config.node_types
     if inputs.queues is None or action is None or not count:
         return None

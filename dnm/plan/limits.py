@@ -1,4 +1,4 @@
-"""The limits of the queues: current ones (before any fence) and planned ones (baseline plus
+"""The limits of queues: the current ones (before any cordon), and the planned ones (baseline plus
 serving nodes). Pure."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dnm.queues.system import Queues
 
 
 class CurrentLimits(Value):
-    """The limits before this run fences a node. `objection`: why no limit can be changed.
-    `projected`: the document if no node were fenced (None: the desired content is unknown)."""
+    """The limits before this run cordons a node. `objection` is the reason why no limit can be
+    changed. `projected` are the limits without a cordon, or None if they could not be computed."""
 
     registry: Registry
     limits: Mapping[str, QueueLimits]
@@ -33,8 +33,8 @@ class CurrentLimits(Value):
 
 
 class PlannedLimits(Value):
-    """The limits after this run's `edit`. `edit` None: the desired content is unknown. `objection`:
-    why no limit can be changed."""
+    """The limits after this run's `edit` (None: it could not be computed). `objection` is the
+    reason why no limit can be changed."""
 
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
@@ -43,12 +43,12 @@ class PlannedLimits(Value):
 
     @property
     def is_changed(self) -> bool:
-        """Checks whether the document must be written."""
+        """Returns whether the document that contains the limits must be written."""
         return self.edit is not None and self.edit.is_changed
 
     @property
     def questions(self) -> list[str]:
-        """Returns problems of the queue document that only an administrator can fix."""
+        """Returns the problems with the limits that only an administrator can fix."""
         if self.edit is None:
             why = self.objection
             return [why.detail] if why and why.needs_person else []
@@ -58,7 +58,7 @@ class PlannedLimits(Value):
 
 
 def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
-    """Returns the current limits, and whether they can be changed: decisions depend on that."""
+    """Returns the current limits and whether they can be changed, on which decisions depend."""
     if inputs.objection or inputs.queues is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
@@ -74,8 +74,8 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
 
 
 def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
-    """Plans the queue document for the nodes that serve now. The projected edit is used again if it
-    was computed for the same nodes."""
+    """Plans the limits for the nodes that serve now. It reuses the projected edit if that was
+    computed for the same nodes."""
     if inputs.objection or inputs.queues is None or inputs.demand is None:
         return PlannedLimits(limits=current.limits, objection=current.objection)
     wants = wants_of(inputs, registry, inputs.demand)
@@ -87,14 +87,14 @@ def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> P
 
 
 def diff_of(queues: Queues | None, limits: PlannedLimits) -> str:
-    """Returns the unified diff of the limits; empty if they do not change."""
+    """Returns the unified diff of the document with the limits; empty if they do not change."""
     if limits.edit is None or queues is None or not limits.is_changed:
         return ""
     return queues.show_difference(limits.edit)
 
 
 def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
-    """Returns why dnm must not act for a queue: its limits or its pods could not be read."""
+    """Returns why dnm must not act for a queue, or None: its limits or pods could not be read."""
     if objection := inputs.objection_to(queue):
         return objection
     if queue not in limits.limits and inputs.queues and inputs.queues.is_missing:
@@ -111,7 +111,7 @@ def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Object
 
 
 def lending_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
-    """Returns why no node must be lent to a queue now, as far as its pods and limits decide."""
+    """Returns the reason in a queue's pods and limits why no node may be lent to it, or None."""
     return queue_objection(inputs, limits, queue) or limits_objection_to(inputs, limits, queue)
 
 
@@ -124,7 +124,7 @@ def limits_objection_to(
 
 
 def _counted_nodes(inputs: Inputs) -> frozenset[str]:
-    """Returns the nodes of this instance that the limits in the current document include."""
+    """Returns this instance's nodes that the current limits include, according to the ledger."""
     lenders, instance = inputs.facts.lenders or {}, inputs.config.instance_id
     return frozenset(name for name, lender in lenders.items() if lender == instance)
 
@@ -133,7 +133,7 @@ def _counted_nodes(inputs: Inputs) -> frozenset[str]:
 
 
 def wants_of(inputs: Inputs, registry: Registry, demand: Demand) -> QueueWants:
-    """Returns the desired content of the queue document for the nodes that serve in `registry`."""
+    """Returns what the limits must include while the serving nodes of `registry` serve."""
     nodes = serving_sizes(inputs.config, registry)
     return queue_wants(inputs.config, inputs.registry, nodes, floors(demand))
 
@@ -144,9 +144,9 @@ def queue_wants(
     nodes: Mapping[str, Mapping[str, Resources]],
     floors: Mapping[str, Resources] | None = None,
 ) -> QueueWants:
-    """Returns the desired content of the limits while `nodes` serve (`serving_sizes`). `remembered`
-    has the ledger of the last run, in case the ledger is lost. One of another queue system does not
-    count. Without limits it is kept for the queue system that the site had before."""
+    """Returns what the limits must include while `nodes` serve (see `serving_sizes`). `remembered`
+    is a registry with the last run's ledger, in case that is lost. Another queue system's ledger
+    does not count. Without limits it is kept for the queue system that the site had before."""
     last_run, system = remembered.last_run, config.quota_system
     is_own = not system or last_run.ledger_system in ("", system)
     return QueueWants(
@@ -156,7 +156,7 @@ def queue_wants(
 
 
 def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dict[str, int]]]:
-    """Returns queue -> node -> recorded size, of exactly this instance's serving nodes."""
+    """Returns the recorded size of each node of this instance that serves, by queue and node."""
     queues: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in registry.nodes_of(config.instance_id, Phase.SERVING).items():
         queues.setdefault(entry.queue, {})[name] = dict(entry.counted)
@@ -164,7 +164,7 @@ def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dic
 
 
 def floors(demand: Demand) -> dict[str, dict[str, int]]:
-    """Returns the least limits: the amounts in use, or the largest gang if it requests more."""
+    """Returns the lowest allowed limits: what pods use, or the largest gang's request if more."""
     return {
         path: {
             name: max(queue.used.get(name, 0), queue.largest_gang.get(name, 0))

@@ -1,4 +1,4 @@
-"""A registry that was lost: the names that the Lease keeps of it, and its replacement.
+"""The replacement of a lost registry, and the names that the Lease keeps of it for this.
 
 Only the registry has the pause and the nodes that are held or excluded. So each run keeps their
 names in the Lease, without reasons and operators. If there is no registry, but the cluster shows
@@ -26,8 +26,8 @@ _REPLACED = "begun anew"  # identifies the registry if the Lease is missing too
 
 
 class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
-    """The nodes that are held or excluded, as a Lease keeps them. `held`, `excluded`: end time
-    (empty: none) -> host list. `is_cut`: the names were too many for the Lease."""
+    """The pause, held and excluded nodes that a Lease keeps. `held` and `excluded` map an end time
+    (empty: none) to a hostlist. `is_cut`: the names were too many for the Lease."""
 
     pause: dict[str, str] | None = None
     held: dict[str, str] = {}
@@ -36,7 +36,7 @@ class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
 
 
 def keep_names(registry: Registry) -> str:
-    """Returns this registry's pause, holds and exclusions as text for the Lease; empty: none."""
+    """Returns the registry's pause, holds and exclusions as a text for the Lease; empty if none."""
     pause = registry.pause
     if pause is not None and pause.is_after_loss:
         pause = pause.earlier
@@ -69,8 +69,8 @@ def _end(until: datetime | None) -> str:
 
 
 def restore_names(registry: Registry, kept: str, now: datetime) -> Registry:
-    """Returns the registry with the pause, holds and exclusions that a Lease keeps and that are
-    still active. If the text `kept` is unreadable or cut, dnm is paused."""
+    """Returns the registry with those pauses, holds and exclusions of the text `kept`, from a
+    Lease, that have not expired. If the text is unreadable or cut, dnm is paused."""
     try:
         names = msgspec.json.decode(kept, type=_Names) if kept else _Names()
         pause = _read_pause(names, now)
@@ -122,8 +122,8 @@ def _moment(text: str) -> datetime | None:
 
 
 def replace_lost(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) -> Registry:
-    """Returns the registry that replaces a lost one, of which `find_traces` found these traces. The
-    loss is reported once."""
+    """Returns the registry that replaces a lost one. `traces` are clauses that show the loss. The
+    loss is reported only once."""
     lease = snapshot.lease if isinstance(snapshot.lease, Lease) else Lease()
     word = lease.registry or _REPLACED
     if registry.pause is None or not registry.pause.is_after_loss:  # the history reports it already

@@ -1,5 +1,5 @@
-"""The requests for nodes that this run makes for the queues: how many nodes, for which pool, and
-which nodes the converter must not choose. Pure."""
+"""The requests for nodes that this run makes for queues: how many nodes, of which type for which
+namespace, and which nodes the converter must not choose. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names th
 
 
 class Conversions(Value):
-    """The requests and verdicts of this run so far. `verdicts` by monitored queue. `requests`: new
-    ones, which `registry` includes. `questions`: problems in the queue document that stop a queue
-    until an administrator fixes them. `sizing`: empty if no queue could be evaluated. `nodes`:
-    verdicts on interrupted conversions."""
+    """The requests and decisions of this run so far. `verdicts` are by monitored queue. `requests`
+    are the new ones, which `registry` includes. `questions` are problems with limits that stop a
+    queue until an administrator fixes them. `sizing` is empty if no queue could be evaluated.
+    `nodes` has decisions about interrupted lends."""
 
     inputs: Inputs
     limits: PlannedLimits
@@ -50,7 +50,7 @@ class Conversions(Value):
 
     @property
     def left(self) -> int:
-        """Returns how many more nodes this run may request."""
+        """Returns how many more nodes this run may request (max_conversions_per_run)."""
         asked = sum(request.count for request in self.requests)
         return self.inputs.config.max_conversions_per_run - asked
 
@@ -59,9 +59,9 @@ class Conversions(Value):
 
 
 def request_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conversions:
-    """Requests nodes for one pool after the other, in fair order. A pool gets its share of the
-    conversions left in this run; a pool that must wait leaves its share to later ones. `before`:
-    the registry before any conversion of this run."""
+    """Requests nodes for one pool (queue, namespace and type) after the other, in fair order. A
+    pool gets its share of the conversions left in this run, or leaves it to later pools if it must
+    wait. `before` is the registry before any request of this run."""
     so_far = start
     wanted: dict[NodePool, int] = {}
     granted = sizing.granted()
@@ -85,7 +85,7 @@ def request_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> 
 def _share_of_run(
     so_far: Conversions, sizing: Sizing, granted: Mapping[NodePool, int]
 ) -> dict[NodePool, int]:
-    """Returns how many conversions of this run each pool gets, in the order of their turns."""
+    """Returns how many nodes each pool may request in this run, in the order of their turns."""
     if sum(granted.values()) <= so_far.left:
         return dict(granted)
     if len(granted) == 1:
@@ -101,8 +101,8 @@ def _share_of_run(
 def _judge(
     so_far: Conversions, sizing: QueueSizing, pool: NodePool, count: int, before: Registry
 ) -> tuple[Conversions, Objection | None]:
-    """Returns the first objection to the request, or None. Adds a question if only an administrator
-    can resolve it."""
+    """Returns the first objection to a request for nodes, or None. Adds a question for an
+    administrator if only he can resolve it."""
     inputs, limits = so_far.inputs, so_far.limits
     if objection := lending_objection(inputs, limits, pool.queue):
         return so_far, objection
@@ -115,8 +115,8 @@ def _judge(
 
 
 def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
-    """Returns an objection if this run has just released a node of the pool. The next run decides
-    again, so that no plan returns a node and requests an equal one."""
+    """Returns an objection if this run has just released an equal node of the queue. The next run
+    decides again, so that no plan returns a node and requests an equal one."""
     served = inputs.registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     for name, entry in before.nodes_of(inputs.config.instance_id, Phase.RELEASING).items():
         if name in served and entry.leaves is None and pool_of(entry) == pool:
@@ -127,8 +127,8 @@ def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) ->
 def _judge_breaker(
     so_far: Conversions, sizing: QueueSizing
 ) -> tuple[Conversions, Objection | None]:
-    """Returns the breaker's objection, and records a breaker that trips now. A breaker opened by a
-    missing image stops all conversions of its queue."""
+    """Returns the objection that a queue's circuit breaker is tripped, or None, and records one
+    that trips now. A breaker that a missing image tripped stops all lends to its queue."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
     has_joined = not sizing.first_lacks
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now, has_joined)
@@ -152,7 +152,7 @@ def _judge_breaker(
 def _wait_or_request(
     before: Conversions, pool: NodePool, granted: int, objection: Objection | None
 ) -> Conversions:
-    """Records a request for nodes of a pool, or the reason why its queue waits."""
+    """Records a request for nodes of a pool, or the objection because of which its queue waits."""
     if objection is None and granted <= 0:
         most = before.inputs.config.max_conversions_per_run
         objection = Objection(reason=Reason.CAPPED, detail=f"max_conversions_per_run = {most}")
@@ -169,7 +169,7 @@ def _wait_or_request(
 
 
 def _with_question(before: Conversions, question: str) -> Conversions:
-    """Adds a question for an administrator, unless the edit of the limits has one already."""
+    """Adds a question for an administrator, unless the edit of limits already asks one."""
     edit = before.limits.edit
     if edit is not None and edit.refusal:
         return before
@@ -183,9 +183,9 @@ def with_breaker(before: Conversions, queue: str, breaker: Breaker) -> Conversio
 
 
 def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
-    """Records requests for up to `count` nodes, as the type's back-off and the queue's breaker
-    allow. Interrupted conversions come first, each by its node's name; they are claimed already, so
-    only new nodes need free capacity under the caps."""
+    """Records requests for up to `count` nodes, as many as the type's back-off and the queue's
+    breaker allow. Interrupted lends are resumed first, each by the node's name. Their nodes are
+    claimed already, so that only new nodes must fit under the caps."""
     inputs, registry = before.inputs, before.registry
     backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
     if backoff is not None and backoff.failures > 1:
@@ -208,7 +208,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
 
 
 def _return_unwanted(before: Conversions, wanted: dict[NodePool, int]) -> Conversions:
-    """Puts nodes of interrupted lends into phase returning if no queue or order needs them now."""
+    """Starts to return nodes of interrupted lends that no queue and no `dnm lend` order needs."""
     limits, inputs = before.limits, before.inputs
     if not before.registry.claimed:
         return before
@@ -229,7 +229,7 @@ def _return_unwanted(before: Conversions, wanted: dict[NodePool, int]) -> Conver
 
 
 def waiting_verdict(queue: str, objection: Objection) -> QueueVerdict:
-    """Returns the verdict on a queue that gets no node now."""
+    """Returns the decision that a queue waits and gets no node, with this objection."""
     return QueueVerdict(
         queue=queue, verdict=Verdict.WAIT, reason=objection.reason, detail=objection.detail
     )
@@ -239,15 +239,15 @@ def waiting_verdict(queue: str, objection: Objection) -> QueueVerdict:
 
 
 def exclusion_list(config: Config, node_type: str, names: Iterable[str]) -> str:
-    """Returns the nodes in `names` that are of the type, as a host list for the converter."""
+    """Returns those of `names` that are of the node type, as a hostlist for the converter."""
     return fold_hostlist(name for name in names if config.type_of(name) == node_type)
 
 
 def with_fresh(
     before: Conversions, pool: NodePool, count: int, order: LendOrder | None = None
 ) -> Conversions:
-    """Adds requests for nodes that are neither claimed nor excluded. If the list of exclusions
-    cannot be passed to the converter, each node is requested by name."""
+    """Adds requests for nodes that are neither claimed nor excluded. If the converter cannot be
+    given the excluded names, each node is requested by its name."""
     inputs, registry = before.inputs, before.registry
     excluded = excluded_nodes(inputs.config, registry, inputs.facts.batch, inputs.now)
     leave_out = exclusion_list(inputs.config, pool.node_type, excluded) if excluded else ""
@@ -267,8 +267,8 @@ def with_fresh(
 
 
 def _after_failures(inputs: Inputs, node_type: str, names: list[str]) -> list[str]:
-    """Returns the names in an order that starts further down after each failure in a row, so that
-    one node that always fails does not block requests for the others."""
+    """Returns the names, rotated by one for each failure in a row. So a node that always fails does
+    not block requests for the others."""
     backoff = inputs.registry.backoffs.get(node_type)
     at = backoff.failures % len(names) if backoff and names else 0
     return names[at:] + names[:at]
@@ -289,8 +289,8 @@ def with_request(
     leave_out: str = "",
     order: LendOrder | None = None,
 ) -> Conversions:
-    """Adds one request for the node `name`, or for any nodes except those in `leave_out`. `order`:
-    the order that it serves."""
+    """Adds a request for the node `name`, or for any nodes except those in `leave_out`. `order` is
+    the `dnm lend` order that it serves."""
     inputs, registry = before.inputs, before.registry
     claimed = {other: claim for other, claim in registry.claimed.items() if other != name}
     request = ConversionRequest(
@@ -324,8 +324,8 @@ def with_request(
 
 
 def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns the nodes of the type, except `but`, that are out of Slurm's service before the
-    request. If the converter reports its claims, none are needed."""
+    """Returns the type's nodes, except `but`, that are out of service in Slurm before the request.
+    These are needed only if the converter does not report its claims."""
     if inputs.facts.reports_claims:
         return ()
     return tuple(
@@ -336,7 +336,7 @@ def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str
 
 
 def _stray_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns unrecorded Nodes of the type, except `but`: they exist before the request."""
+    """Returns the type's Nodes, except `but`, that are not in the registry before the request."""
     return tuple(
         name
         for name in sorted(inputs.facts.nodes or {})

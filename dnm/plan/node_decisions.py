@@ -41,9 +41,9 @@ from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fen
 
 
 class NodeDecisions(Value):
-    """The decisions of a run about nodes. `by_node`: node -> decision, if there was one. `demand`:
-    without pods that wait for something other than nodes. `relabels`: exchanges of labels and
-    taints. `returned`: the nodes passed to the converter."""
+    """The decisions of a run about lent nodes. `by_node` has one for each node that needed one.
+    `demand` omits pods that wait for something else than nodes. `relabels` exchanges labels and
+    taints. `returned` has the nodes that are passed to the converter."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
@@ -53,12 +53,12 @@ class NodeDecisions(Value):
     returned: tuple[str, ...] = ()
 
     def nodes_with(self, decision: NodeDecision) -> list[str]:
-        """Returns the nodes with this decision, sorted by name."""
+        """Returns the nodes about which this decision was made, sorted by name."""
         return sorted(name for name, item in self.by_node.items() if item is decision)
 
 
 def decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> NodeDecisions:
-    """Decides about fenced nodes, then about moves to another queue, then about new fences."""
+    """Decides about cordoned nodes, then about moves to another queue, then about new cordons."""
     look = Look(inputs=inputs, nodes=seen.nodes, current=current)
     is_complete = inputs.demand is not None and inputs.facts.nodes is not None
     registry = _record_leaving(inputs, current.registry) if is_complete else current.registry
@@ -99,7 +99,7 @@ def _decide(
     names: Iterable[str],
     wanted: Mapping[str, NodeVerdict] = {},
 ) -> NodeDecisions:
-    """Returns the decisions, with a decision and a verdict added for each node in `names`."""
+    """Returns the decisions with one more, and its reason, for each node in `names`."""
     by_node, verdicts = dict(decisions.by_node), dict(decisions.verdicts)
     nodes = decisions.registry.nodes
     for name in names:
@@ -158,13 +158,13 @@ def _list_leaving(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str
 
 
 def _can_leave(inputs: Inputs, name: str) -> bool:
-    """Checks whether the Node exists without an administrator's cordon, and all pods are seen."""
+    """Returns whether a Node exists without an administrator's cordon, and all pods were read."""
     node = inputs.facts.node(name)
     return node is not None and not node.is_cordoned_by_another and inputs.facts.sees_all_pods
 
 
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
-    """Checks whether the reason for which a node leaves has ended, or its rule is off."""
+    """Returns whether the reason for which a node leaves has ended, or its rule is disabled."""
     leaves = registry.nodes[name].leaves
     if leaves == Leaving.MANUAL:
         return False
@@ -178,7 +178,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Decides about fenced nodes: any reason to keep one wins until the converter is called."""
+    """Decides about cordoned nodes: any reason to keep one wins until the converter is called."""
     fenced, inputs = _own_nodes(look, decisions, Phase.RELEASING, Phase.RETURNING), look.inputs
     staying = {
         name: node
@@ -200,8 +200,8 @@ def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Puts nodes that were to be returned, and now stay lent, back into phase serving. Puts nodes
-    that Slurm already uses into phase returning; the next run reports these as failed."""
+    """Puts nodes that were to be returned and now stay back into phase serving. Nodes that Slurm
+    uses already get the phase returning, and the next run reports them as failed."""
     now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
         name: changed(nodes[name], state=Serving(since=now), idle_since=None)
@@ -215,7 +215,7 @@ def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _return(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Passes nodes to the converter, the longest fenced first, within the budget of the run."""
+    """Passes nodes to the converter, the longest cordoned first, as many as a run may return."""
     most, nodes = look.inputs.config.max_reversions_per_run, decisions.registry.nodes
     names = sorted(
         decisions.nodes_with(NodeDecision.RETURNS), key=lambda name: (nodes[name].since, name)
@@ -246,7 +246,7 @@ def _plan_moves(look: Look, decisions: NodeDecisions) -> Moves:
 
 
 def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Releases up to `most` empty leaving nodes: fences them and reduces their queues' limits."""
+    """Cordons up to `most` empty nodes that leave, and takes them out of their queues' limits."""
     names = decisions.nodes_with(NodeDecision.RELEASED)
     nodes = {
         name: changed(decisions.registry.nodes[name], state=Releasing(since=look.inputs.now))
@@ -259,9 +259,9 @@ def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Decides which idle nodes are released: fenced now, returned by a later run. `_idle` in
-    `phases.py` has checked their idle time; the table's rows `At.IDLE` have checked commands,
-    pauses and unknown facts. Such nodes are `RELEASABLE`, and `choose_releases` keeps those that a
+    """Decides which idle nodes are released: cordoned now, and returned by a later run. `_idle` in
+    `phases.py` has checked their idle time. The table's rows `At.IDLE` have checked commands,
+    pauses and unknown facts, and decided RELEASABLE. `choose_releases` then keeps those that a
     queue needs."""
     inputs, registry = look.inputs, decisions.registry
     names = tuple(decisions.nodes_with(NodeDecision.RELEASABLE))
@@ -294,8 +294,8 @@ def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def _report_kept_ready(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Reports that `min_nodes` keeps an idle node, even before its idle time is over: the node will
-    not be returned at that time."""
+    """Reports that `min_nodes` keeps an idle node, even before its idle time is over, since it will
+    not be returned then."""
     policies = look.inputs.config.namespaces
     if not any(policy.min_nodes for policy in policies.values()):
         return decisions
@@ -316,8 +316,8 @@ def _report_kept_ready(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 def _restart_idle_times(
     chosen: Releases, nodes: Mapping[str, LentNode], now: datetime
 ) -> tuple[Releases, dict[str, LentNode]]:
-    """Restarts the idle time of a node if pods on other nodes used its quota until now: that counts
-    as use of the node."""
+    """Restarts the idle time of a node if until now pods on other nodes used its quota, which
+    counts as use of the node."""
     if chosen.incomplete:
         from dnm.plan.partly_lent import await_workloads
 
@@ -344,7 +344,7 @@ def _after_release(
     stalled: Mapping[str, StalledPods],
 ) -> Registry:
     """Returns the registry after these releases, with the `stalled` pods. An unused node that a
-    rule excuses does not count in the breaker of its queue."""
+    rule kept does not count for the circuit breaker of its queue."""
     breakers = dict(registry.breakers)
     for name in released:
         entry = registry.nodes[name]
@@ -356,6 +356,6 @@ def _after_release(
 
 
 def _is_excused(inputs: Inputs, entry: LentNode) -> bool:
-    """Checks whether a rule needed the node although no pod used it, e.g. for an event."""
+    """Returns whether a rule needed the node although no pod used it, e.g. for an event."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     return any(rule.excuses(inputs, entry) for rule in rules if rule.excuses)

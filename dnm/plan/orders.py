@@ -1,4 +1,4 @@
-"""Requests for the orders of `dnm lend`: nodes that an order lacks, before those of queues. Pure.
+"""The requests for nodes that `dnm lend` orders lack, made before those of queues. Pure.
 
 An order is a level, not an event: until its end it requests as many nodes as it names, less those
 that serve it or are incoming. Every cap, the floors, the budgets, the pause and
@@ -26,8 +26,8 @@ from dnm.sizing.caps import Bound, NodePool
 
 
 def request_for_orders(start: Conversions) -> Conversions:
-    """Requests the nodes that each order lacks and that can be lent, the oldest order first; for
-    the rest it records what the order waits for."""
+    """Requests the nodes that each `dnm lend` order lacks and that can be lent, the oldest order
+    first. Records why an order waits for others."""
     before, orders = start.registry, []
     for order in before.orders:
         start, why = _fulfil(start, order, before)
@@ -39,8 +39,8 @@ def request_for_orders(start: Conversions) -> Conversions:
 def _fulfil(
     so_far: Conversions, order: LendOrder, before: Registry
 ) -> tuple[Conversions, str | None]:
-    """Adds the requests of an order, and returns why it is not fulfilled, or None. `before`: the
-    registry before any conversion of this run."""
+    """Adds requests for a `dnm lend` order, and returns why it stays unfulfilled, or None. `before`
+    is the registry before any request of this run."""
     missing, config = count_missing(order, so_far.registry), so_far.inputs.config
     policy = config.namespaces.get(order.namespace)
     if not missing:
@@ -97,7 +97,7 @@ def _tightest_bound(so_far: Conversions, pool: NodePool) -> Bound:
 
 
 def _add_requests(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
-    """Requests `count` nodes for an order, first those of interrupted conversions, by name."""
+    """Requests `count` nodes for an order. Interrupted lends come first, by their nodes' names."""
     inputs, wanted = before.inputs, _free_names(before, order)
     claimed = _interrupted(before, order, pool)[:count]
     for name in claimed:
@@ -113,7 +113,7 @@ def _add_requests(before: Conversions, order: LendOrder, pool: NodePool, count: 
 
 
 def _interrupted(before: Conversions, order: LendOrder, pool: NodePool) -> list[str]:
-    """Returns the nodes of interrupted conversions that the order could resume."""
+    """Returns the nodes of interrupted lends that the order could resume."""
     config, registry = before.inputs.config, before.registry
     interrupted = resumable_nodes(config, registry).get(pool, []) if registry.claimed else []
     if not order.nodes or not interrupted:
@@ -123,20 +123,20 @@ def _interrupted(before: Conversions, order: LendOrder, pool: NodePool) -> list[
 
 
 def _free_names(before: Conversions, order: LendOrder) -> list[str]:
-    """Returns the nodes that the order names and that are not recorded, requested or excluded."""
+    """Returns the nodes that the order names and that are not lent, requested or excluded."""
     inputs = before.inputs
     excluded = excluded_nodes(inputs.config, before.registry, inputs.facts.batch, inputs.now)
     return [name for name in _wanted_names(before, order) if name not in excluded]
 
 
 def _wanted_names(before: Conversions, order: LendOrder) -> list[str]:
-    """Returns the nodes that the order names and that are not recorded or requested."""
+    """Returns the nodes that the order names and that are not lent or requested."""
     requested = {request.node for request in before.registry.requests}
     return [n for n in order.nodes if n not in before.registry.nodes and n not in requested]
 
 
 def _explain_no_node(before: Conversions, order: LendOrder) -> str:
-    """Returns why no node of the order can be lent."""
+    """Returns the reason why no node can be lent for the order."""
     inputs, names = before.inputs, _wanted_names(before, order)
     if not order.nodes:
         return f"{Reason.NO_BATCH_NODE.text}: `dnm nodes` shows why"

@@ -1,5 +1,5 @@
-"""Lent nodes that join or return too late, and the rest of a conversion after the death or failure
-of its converter. Pure."""
+"""Decisions about nodes that join or return too late, and about conversions after the death or
+failure of their converter. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dnm.plan.facts import (
 
 
 def late_to_join(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of a joining node that did not begin to serve in time."""
+    """Returns the transition of a joining node that did not serve in time: it is failed now."""
     node = facts.node(name)
     why = "is not in Kubernetes" if node is None else _describe_late_node(config, entry, node)
     error = (
@@ -55,7 +55,7 @@ def _describe_late_node(config: Config, entry: LentNode, node: Node) -> str:
 
 
 def judge_return(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of a node after its converter ended without a complete return."""
+    """Returns the transition of a node that is not back in Slurm after its converter has ended."""
     node, in_service = facts.node(name), facts.is_in_service(name)
     if in_service:
         error = (
@@ -116,12 +116,12 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
 
 
 def _ended(entry: LentNode) -> LentNode:
-    """Returns the entry with its last attempt counted as failed."""
+    """Returns the entry of a node with its last attempt to return it counted as failed."""
     return entry.with_state(is_handed_over=False, converter=None)
 
 
 def fail_return(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of a node that only an administrator can return."""
+    """Returns the transition of a node that dnm cannot return: an administrator must."""
     error = (
         f"Slurm does not report whether it has {name}, so dnm can't return it: return it manually, "
         f"under the name that Slurm knows, then `dnm forget {name}`"
@@ -133,7 +133,7 @@ _MOST_NAMES = 20  # in one sentence
 
 
 class RequestTransition(Value):
-    """A request after this run's facts: the nodes that it brought, and what remains of it."""
+    """A request for nodes after this run's facts: the nodes that joined, and what remains of it."""
 
     request: ConversionRequest | None
     joined: Mapping[str, LentNode] = {}
@@ -149,9 +149,9 @@ def after_converter_death(
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Returns a request's transition after its converter died. If the converter reports claims, no
-    further node will join. Otherwise nodes may still join, and the request stays open. A run that
-    was still reading the converter's output sees a failure instead (`request_ended`)."""
+    """Returns the transition of a request after its converter died. If the converter reports
+    claims, no further node will join. Otherwise nodes may still join, and the request stays open. A
+    run that was still reading the converter's output sees a failure instead (`request_ended`)."""
     if after.request is None and not facts.left_by(request, config.instance_id):
         return after  # all nodes had joined
     taken_nodes = taken | after.joined.keys()
@@ -172,7 +172,7 @@ def possible_nodes(
     other_requests: Sequence[ConversionRequest],
 ) -> int:
     """Returns how many nodes a failed converter may have begun to convert without naming them:
-    those of the type that are unowned and out of Slurm's service, or all if Slurm was not read."""
+    unowned nodes of the type that are out of service in Slurm, or all if Slurm was not read."""
     if not facts.batch:
         return request.count
     if facts.reports_claims:
@@ -193,7 +193,7 @@ def expire_request(
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Ends an expired request. Unless it was abandoned, its conversion counts as failed."""
+    """Ends a request after its deadline. This is a failed conversion, unless it was abandoned."""
     missing = _out_of_service(config, request, taken | joined.keys(), facts)
     claims = _claimed_by(config, request, missing)
     if request.is_abandoned:
@@ -216,7 +216,7 @@ def expire_request(
 def _out_of_service(
     config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
 ) -> list[str]:
-    """Returns the nodes of the type that left Slurm's service and are unowned."""
+    """Returns the type's nodes without owner that left Slurm's service since the request."""
     return [
         name
         for name, node in sorted((facts.batch or {}).items())
@@ -229,8 +229,8 @@ def _out_of_service(
 def _claimed_by(
     config: Config, request: ConversionRequest, names: Sequence[str]
 ) -> dict[str, ClaimedNode]:
-    """Returns nodes as claimed, since a converter that reports no claims may have begun to convert
-    them. They count until Slurm has them again, or an administrator runs `dnm forget`."""
+    """Returns these nodes as claimed, since a converter that reports no claims may have begun to
+    convert them. They count until Slurm has them again, or an administrator runs `dnm forget`."""
     why = (
         f"was probably claimed by request {request.id}, which did not end: "
         f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "
@@ -250,8 +250,8 @@ def _claimed_by(
 def _describe_death(
     config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
 ) -> str:
-    """Returns a sentence on a converter's death. It has a next step, unless the converter reports
-    its claims: then the run records them."""
+    """Returns a sentence on the death of a converter. If the converter reports its claims, it has
+    no next step, since the run records them."""
     died = "its converter died before it had ended (was the host restarted?)"
     if request.converter is None:
         died = "its converter was not started: the run was killed before"
@@ -271,10 +271,10 @@ def _describe_death(
 
 
 def conversion_error(request_id: str, error: str) -> str:
-    """Returns the log line of a failed conversion."""
+    """Returns the log line about the failed conversion of a request."""
     return f"action=convert request={request_id} error={error!r}"
 
 
 def return_error(name: str, error: str) -> str:
-    """Returns the log line of a failed return."""
+    """Returns the log line about a failed return of a node."""
     return f"action=return node={name} error={error!r}"

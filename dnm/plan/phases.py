@@ -1,4 +1,4 @@
-"""The phases of a lent node, and the effect of each fact in each phase. Pure.
+"""The phases of a lent node, and how each fact of a run changes them. Pure.
 
 Nothing here decides whether a queue can spare a node or needs one more (`node_decisions.py` and
 `conversions.py` do). This file only applies what has happened since the last run to the record.
@@ -48,7 +48,7 @@ _SCHEDULER_UNREADABLE = (
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of one recorded node under this run's facts."""
+    """Returns the transition of a lent node: how this run's facts change its phase."""
     if entry.owner != config.instance_id:
         return outcome(name, entry, Verdict.KEEP, Reason.FOREIGN, f"instance {entry.owner}")
     if facts.nodes is None:
@@ -71,8 +71,8 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
 def _marked_by_another(
     config: Config, name: str, entry: LentNode, facts: Facts, mark: str
 ) -> NodeTransition:
-    """Returns the transition of a node with another instance's mark. The node's own kubelet could
-    have written the mark, so the ledger decides; a mark that is not in the ledger has no effect."""
+    """Returns the transition of a node with annotations of another instance. The node's own kubelet
+    could have written them, so the ledger decides; without an entry there, they have no effect."""
     other = printable(mark, 80)
     if (facts.lenders or {}).get(name) == mark:
         # Another instance lent it after its return, or was the first to count it.
@@ -226,7 +226,7 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
 
 
 def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Advances a node in phase failed: it waits for an administrator, or serves if it recovers."""
+    """Returns the transition of a failed node: it waits for an administrator, or serves again."""
     node, in_service = facts.node(name), facts.is_in_service(name)
     if node is None and in_service:
         return outcome(name, None, Verdict.REVERT, Reason.RETURNED)
@@ -240,18 +240,18 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
 
 
 def _rules(config: Config, name: str, entry: LentNode, facts: Facts) -> tuple[Rule, ...]:
-    """Returns the rules that are on because of the configuration or this node."""
+    """Returns the rules that the configuration, or the state of this node, enables."""
     return rules_of(config, Registry(nodes={name: entry}), facts)
 
 
 def _is_foreign(config: Config, entry: LentNode, node: Node, facts: Facts) -> bool:
-    """Checks whether the Node has the label of another namespace."""
+    """Returns whether the Node has labels of a namespace that it does not serve, after a move."""
     rules = _rules(config, node.name, entry, facts)
     return any(rule.is_foreign(config, entry, node) for rule in rules if rule.is_foreign)
 
 
 def _by_rule(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Lets the rule that added a node's phase advance the node; the rule is on while it has any."""
+    """Returns the transition of a node in a phase that a rule has added, computed by that rule."""
     rules = _rules(config, name, entry, facts)
     advance = next(rule.phases[entry.phase] for rule in rules if entry.phase in rule.phases)
     return advance(config, name, entry, facts)
@@ -278,16 +278,16 @@ _MOST_PODS = 1000  # of one node; kubelets have 110 by default, and are not test
 
 
 class NodeSize(Value):
-    """The counted size of a node. `counted`: the amount by which the queue grows. `remark`: the
-    part of the node's report that dnm does not accept, or empty."""
+    """The size of a node that its queue's limit counts. `remark` describes what dnm does not accept
+    of the amounts that the node reports, or is empty."""
 
     counted: dict[str, int]
     remark: str = ""
 
 
 def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
-    """Returns the counted size of a node; None while a resource that its type declares is missing
-    (a device plugin registers its resource after the node is Ready).
+    """Returns the size of a node to count, or None while a resource that its type declares is
+    missing (a device plugin registers its resource after the node is Ready).
 
     An amount up to a tenth above the declared one is accepted; above that the declared one counts.
     Without a configured type there is no bound."""
@@ -318,7 +318,7 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
 
 
 def grown(config: Config, node_type: str, node: Node, counted: Resources) -> NodeSize:
-    """Returns the recorded size, raised to what the node offers now. It never shrinks, as a
+    """Returns the counted size of a node, raised to its current offer. It never shrinks, as a
     restarting device plugin shows zero. Only an amount above its bound is reduced."""
     now = measure_node(config, node_type, node)
     if now is None or not node.is_ready:

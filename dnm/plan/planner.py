@@ -54,14 +54,14 @@ _DEFECT = (
 
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
-    """Returns the plan of a run: the updated registry, the verdicts and the actions."""
+    """Returns the plan of a run: the updated registry, the decisions, and the actions."""
     decided = decide(config, registry, snapshot)
     plan = unless_broken(fold_plan(decided), registry, decided.inputs)
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot), snapshot)
 
 
 def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
-    """Returns the plan. If it breaks an invariant, only what is safe remains of it."""
+    """Returns the plan, or, if it breaks an invariant, one with an error and only safe actions."""
     broken = tuple(check_invariants(inputs.config, inputs.registry, inputs.facts, plan))
     if not broken:
         return plan
@@ -71,7 +71,7 @@ def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
 
 
 def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Decided:
-    """Returns all decisions of a plan with their inputs."""
+    """Runs all stages of planning and returns their results, with the inputs."""
     inputs = with_floors(gather_inputs(config, registry, snapshot))
     seen = advance(inputs)
     current = judge_limits(inputs, seen.registry)
@@ -85,15 +85,15 @@ def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Decided:
 
 
 def _decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> NodeDecisions:
-    """Decides about nodes; without recorded nodes there is nothing to decide."""
+    """Decides about lent nodes, if the registry has any."""
     if current.registry.nodes:
         return decide_nodes(inputs, seen, current)
     return NodeDecisions(registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand)
 
 
 def with_floors(inputs: Inputs) -> Inputs:
-    """Returns the inputs as the rules prepare them, e.g. with raised `min_nodes`, and with the idle
-    time of each lent node."""
+    """Returns the inputs with the idle time of each lent node, and as enabled rules prepare them,
+    e.g. with raised `min_nodes`."""
     replace = msgspec.structs.replace
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     if inputs.registry.nodes:
@@ -108,7 +108,7 @@ _MOST_PROBLEMS = 50  # of events that are reported as errors
 
 
 def fold_plan(decided: Decided) -> Plan:
-    """Returns the plan that combines the results of all stages."""
+    """Combines the results of all stages of planning into a plan."""
     inputs, limits, conversions = decided.inputs, decided.limits, decided.conversions
     registry, edit = conversions.registry, limits.edit
     verdicts = {**decided.decisions.verdicts, **conversions.nodes}
@@ -165,13 +165,13 @@ def fold_plan(decided: Decided) -> Plan:
 
 
 def _event_problems(config: Config) -> Iterator[str]:
-    """Yields the errors of unreadable events in the configuration; the exit code is then 2."""
+    """Yields the errors of invalid events in the configuration, which make the exit code 2."""
     texts = (text for texts in config.unread_events.values() for text in texts)
     yield from (f"{config.path}: {text}" for text in islice(texts, _MOST_PROBLEMS))
 
 
 def _with_rules(decided: Decided, recorded: Registry) -> Additions:
-    """Returns the actions and notes that the rules add to the plan after all decisions."""
+    """Returns the actions and notes that enabled rules add to the plan after all decisions."""
     inputs, after = decided.inputs, decided.conversions.registry
     actions: list[Action] = []
     notes: list[str] = []
@@ -185,7 +185,7 @@ def _with_rules(decided: Decided, recorded: Registry) -> Additions:
 
 
 def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
-    """Returns the pods on each lent node; nothing if the pods could not be read."""
+    """Returns the pods on each lent node, or nothing if pods could not be read."""
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable) or not registry.nodes:
         return {}
@@ -193,7 +193,7 @@ def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
 
 
 def _seen_kinds(inputs: Inputs) -> dict[str, tuple[PodKind, ...]]:
-    """Returns the kinds of pods by queue, except for queues with unreadable pods."""
+    """Returns each queue's groups of equal pods, except for queues with unreadable pods."""
     kinds = inputs.demand.kinds if inputs.demand else {}
     return {queue: kind for queue, kind in kinds.items() if not inputs.unreadable_namespaces(queue)}
 
@@ -208,8 +208,8 @@ def _free_capacity(inputs: Inputs) -> tuple[NodeRoom, ...]:
 
 
 def _waiting_jobs(inputs: Inputs) -> tuple[WaitingJobs, ...] | None:
-    """Returns the pending jobs, as of this run or of the last that read the batch side. A run that
-    cannot see the Nodes reports none: the age of the last answer is unknown."""
+    """Returns Slurm's pending jobs as this run has read them, or else the last run that did. It is
+    None if the Nodes could not be read, since the age of the last answer is unknown."""
     if inputs.snapshot.batch is None:
         return None if inputs.facts.nodes is None else inputs.registry.last_run.waiting_jobs
     return inputs.facts.waiting_jobs
@@ -255,7 +255,7 @@ def _unread(snapshot: Snapshot) -> list[str]:
 def _count_resets(
     registry: Registry, edit: QueueEdit | None, now: datetime
 ) -> DocumentResets | None:
-    """Returns the resets of the queue document, including one that this run found."""
+    """Returns how often another client has reset the limits, with a reset found in this run."""
     resets = registry.last_run.resets
     if edit is None or edit.refusal or not (edit.is_changed and edit.reset_by):
         return resets
@@ -265,8 +265,8 @@ def _count_resets(
 def _with_last_run(
     config: Config, registry: Registry, edit: QueueEdit | None, fields: Mapping[str, object]
 ) -> Registry:
-    """Returns the registry as saved before the first action. It includes the queues, the ledger and
-    the pending jobs, so that a run that is killed after a write leaves a trace of it."""
+    """Returns the registry to save before the first action. It has the queues, the ledger and the
+    pending jobs of this run, so that a run that is killed after a write leaves a trace of it."""
     replace, systems = msgspec.structs.replace, lent_with(config, registry)
     last_run = replace(registry.last_run, queue_systems=systems, **fields)
     if edit and not edit.refusal:

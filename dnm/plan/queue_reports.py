@@ -1,4 +1,4 @@
-"""Reports on queues and nodes after all decisions: the state of each queue, the numbers of the
+"""Reports about queues and nodes after all decisions: each queue's status, the numbers behind its
 decision, and the pods on each lent node. Pure."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 
 def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
-    """Returns the status of each monitored queue after this run's actions."""
+    """Returns each monitored queue's limits, use and decision after this run's actions."""
     planned, inputs = decided.limits, decided.inputs
     edit = planned.edit
     statuses = {}
@@ -42,8 +42,8 @@ def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
 
 
 def current_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
-    """Returns the status of each monitored queue now: limits of the document, amounts of the
-    ledger, use and requests of the pods. Verdicts are those of the last run."""
+    """Returns the status of each monitored queue now: limits as set, lent amounts from the ledger,
+    use and requests of the pods. The decisions are those of the last run."""
     queues = inputs.queues
     numbers = queues.numbers_of(inputs.config.instance_id) if queues else {}
     return {
@@ -55,8 +55,8 @@ def current_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
 def _status(
     inputs: Inputs, queue: str, limits: QueueLimits | None, numbers: QueueNumbers | None
 ) -> QueueStatus:
-    """Returns the status of a queue. If the document could not be read, the status keeps the
-    numbers of the last run; a lost ledger is rebuilt from these."""
+    """Returns the status of a queue. If its limits could not be read, it keeps the numbers of the
+    last run, from which a lost ledger is rebuilt."""
     demand = inputs.demand.queues.get(queue) if inputs.demand else None
     groups = inputs.demand.groups if inputs.demand else ()
     waiting = [group for group in groups if is_under(group.queue, queue)]
@@ -92,8 +92,8 @@ _MOST_NAMESPACES, _LONGEST_NAME = 20, 100  # of one node, and characters
 
 
 def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods]:
-    """Returns the pods on each of these nodes, as far as they could be read; names from tenants are
-    bounded in number and length."""
+    """Returns the pods on each of these nodes, as far as they could be read. Names, which tenants
+    choose, are bounded in number and length."""
     by_node: dict[str, list[Pod]] = {}
     for pod in [pod for pod in pods if pod.node in nodes]:
         by_node.setdefault(pod.node, []).append(pod)
@@ -119,7 +119,7 @@ MOST_PODS = 10  # named
 def headroom(
     queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
 ) -> dict[str, int]:
-    """Returns a queue's unused quota by resource: the least that its own or an ancestor's limit
+    """Returns a queue's unused quota by resource: the least that its own limit or an ancestor's
     leaves. Root does not count, since it has the size of the cluster."""
     unused: dict[str, int] = {}
     for above in present_lineage(path, queues):
@@ -130,7 +130,7 @@ def headroom(
 
 
 def list_decisions(decided: Decided, statuses: Mapping[str, QueueStatus]) -> dict[str, Decision]:
-    """Returns the numbers behind the decision about each monitored queue."""
+    """Returns the figures behind the decision about each monitored queue, for the history."""
     inputs, demand = decided.inputs, decided.inputs.demand
     used = {path: queue.used for path, queue in demand.queues.items()} if demand else {}
     return {

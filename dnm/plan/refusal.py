@@ -1,4 +1,4 @@
-"""The plan of a registry that may not act: the reason, and the actions that remain.
+"""The plan of a registry that may not act: its error, and the actions that remain allowed.
 
 A refused run reports the output of its own converters, and ends overdue ones: no other host can. It
 lends, returns, marks, fences and edits nothing, and its registry stays the same. Pure."""
@@ -25,8 +25,8 @@ _LONGEST = 300  # characters of a holder
 def explain_changed_system(
     config: Config, registry: Registry, lent: Mapping[str, str]
 ) -> Objection:
-    """Returns why a run changes nothing if a namespace has another queue system than its lent
-    nodes, and the next step. `lent`: namespace -> the queue system of its nodes. Only that system
+    """Returns the objection that a namespace has another queue system now than the nodes lent to
+    it, and the next step. `lent` has the queue system of each namespace's nodes. Only that system
     can remove the nodes from its limits."""
     namespace, system = next(
         (name, system)
@@ -49,7 +49,7 @@ def explain_changed_system(
 
 
 def explain_unreadable(lease: Unreadable, instance: str) -> str:
-    """Returns why no registry may act while the Lease cannot be read, and the next step."""
+    """Returns the message that no registry may act without a readable Lease, and what to do."""
     return (
         f"{lease.error}. Nothing is lent, returned or changed, because only the Lease shows "
         f"whether another dnm acts as instance {instance}. `dnm check` names what is missing"
@@ -59,8 +59,8 @@ def explain_unreadable(lease: Unreadable, instance: str) -> str:
 def explain_refusal(
     lease: Lease, instance: str, this_host: str, registry: str, seen: ActingElsewhere
 ) -> str:
-    """Returns why the registry of `this_host` may not act, and the next step. `seen`: the registry
-    that acts. `registry`: its kind (`file`, `kubernetes`) if the other is of another kind."""
+    """Returns the message why the registry of `this_host` may not act, and what to do. `seen` is
+    the registry that acts. `registry` is its kind (`file`, `kubernetes`) if that differs."""
     difference = ", of the same name but another" if seen.holder == this_host else ""
     deleted = "" if lease.registry else "; its Lease was deleted since"
     if registry == "kubernetes":
@@ -81,8 +81,8 @@ def explain_refusal(
 def refuse_acting(
     plan: Plan, registry: Registry, why: str, elsewhere: ActingElsewhere | None
 ) -> Plan:
-    """Returns what remains of the plan of a registry that may not act. `elsewhere`: the registry
-    that acts, if known."""
+    """Returns what remains of a plan if its registry may not act. `elsewhere` is the registry that
+    acts instead, if known."""
     if elsewhere:
         return refuse_plan(plan, replace(registry, elsewhere=elsewhere), why)
     refused = refuse_plan(plan, registry, why)
@@ -91,7 +91,7 @@ def refuse_acting(
 
 
 def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
-    """Returns what remains of a plan that must not be executed. `registry`: as before the plan."""
+    """Returns what remains of a plan that must not be executed; `registry` is from before it."""
     return Plan(
         registry=registry,
         actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),

@@ -1,8 +1,8 @@
-"""The update of each open conversion request: nodes that it brought are recorded, and nodes that
-did not join in time are dropped. Also the effect of a converter's end on the registry, by the run
-that started it or by the next one. Also claims of this instance that belong to no request: a host
-restarted, or a converter was killed with its parent. Only the report of the batch side counts as a
-claim: a kubelet cannot write it. `findings.py` decides about claimed nodes. Pure."""
+"""The update of each open request for nodes: nodes that it brought are recorded, and nodes that did
+not join in time are dropped. Also the effect of a converter's end on the registry, by the run that
+started it or by the next one. Also claims of this instance that belong to no request: a host
+restarted, or a converter was killed with its parent. Only the converter's list counts as a claim,
+since no kubelet can write it. `findings.py` decides about claimed nodes. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def advance_request(
     facts: Facts,
     siblings: Sequence[ConversionRequest] = (),
 ) -> RequestTransition:
-    """Returns the transition of a request with the nodes that its conversion brought.
+    """Returns the transition of a request for nodes, with the nodes that its conversion brought.
 
     A node belongs to the request if it did not exist before and either the converter named it, or
-    it has the type's name and the namespace's label. `taken`: recorded nodes. `siblings`: the other
-    open requests (`with_converter_report`); a node that one of them named belongs to that one.
+    it has the type's name and the namespace's label. `taken` nodes are in the registry. `siblings`
+    are the other open requests (`with_converter_report`); a node that they named belongs to them.
     While the converter runs, only nodes that it named are adopted: nodes of another host look the
     same, and with this request's later nodes they would exceed the request."""
     if facts.nodes is None:
@@ -59,8 +59,8 @@ def advance_request(
 
 
 def with_converter_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
-    """Returns the request with the nodes that its converter named. If the converter has ended after
-    the run that started it, the request also gets that end."""
+    """Returns the request with the nodes that its converter has named until now. If the converter
+    has ended after the run that started it, the request also gets the result."""
     if request.end:
         return request
     end = facts.ended.get(request.id, Ended())
@@ -72,7 +72,7 @@ def with_converter_report(request: ConversionRequest, facts: Facts) -> Conversio
 
 
 def _has_died(end: Ended) -> bool:
-    """Checks whether the converter ended without a report, as after a restart of the host."""
+    """Returns whether the converter ended without a recorded result, as after a host's restart."""
     return end.exit_code is None and not (end.error or end.left_running)
 
 
@@ -108,8 +108,8 @@ def _adopt(
 
 
 def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionRequest]) -> bool:
-    """Checks whether an unnamed node may belong to another call, which names its nodes at its end.
-    If this request's converter succeeded without naming any, dnm does not wait for other calls."""
+    """Returns whether an unnamed node may belong to another converter call, which names its nodes
+    when it ends. If this request's converter succeeded without names, the answer is no."""
     succeeded_without_names = not request.error and not request.names
     return not succeeded_without_names and any(
         not other.end and other.node_type == request.node_type for other in siblings
@@ -117,7 +117,7 @@ def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionR
 
 
 def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
-    """Checks whether the request brought this node. A name that the converter printed counts only
+    """Returns whether the request brought this node. A name that the converter printed counts only
     if Slurm knows it, if it is a name of the type, or if its Node has the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
     instance = config.instance_id
@@ -155,8 +155,8 @@ def _newly_lent(request: ConversionRequest, now: datetime) -> LentNode:
 
 
 def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findings:
-    """Updates the open requests one by one, failed ones last, so that a node belongs to one only.
-    `claimed` of the result: nodes that an ended request may have begun to convert."""
+    """Updates the open requests for nodes one by one, failed ones last, so that each node belongs
+    to one. `claimed` in the result has nodes that an ended request may have begun to convert."""
     nodes = dict(registry.nodes)
     left_behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], {}
@@ -203,8 +203,8 @@ def calls_until(
 
 
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
-    """Returns the request with the names from its converter; the time to join starts now. If the
-    converter failed and named no node, dnm expects none, but adopts unowned ones that join."""
+    """Returns a request with the names of its ended converter; the time to join starts now. If the
+    converter failed without names, dnm expects no node, but adopts unowned ones that join."""
     request = with_names(request, end)
     return msgspec.structs.replace(
         request,
@@ -214,13 +214,13 @@ def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> Conv
 
 
 def with_names(request: ConversionRequest, end: Ended) -> ConversionRequest:
-    """Returns the request with the names in `end` added to the earlier ones."""
+    """Returns the request with the node names that its converter has printed until now."""
     names = tuple(dict.fromkeys((*request.names, *end.names)))
     return msgspec.structs.replace(request, names=names)
 
 
 def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
-    """Returns a node's entry after its return call ended, with the time of the next attempt."""
+    """Returns a node's entry after a call to return it ended, with the time of the next attempt."""
     wait = backoff_delay(config, entry.returning.attempts) if end.error else config.join_timeout
     return entry.with_state(
         converter=None,
@@ -234,8 +234,8 @@ def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> 
 
 
 def set_aside_interrupted(config: Config, registry: Registry, facts: Facts) -> Registry:
-    """Returns the registry without joining nodes that have an interrupted conversion: they are
-    handled as claims."""
+    """Returns the registry without joining nodes that have an interrupted conversion: dnm handles
+    these as claimed nodes."""
     nodes = {
         name: entry
         for name, entry in registry.nodes.items()
@@ -256,8 +256,8 @@ def record_claims(
     requests: Sequence[ConversionRequest],
     facts: Facts,
 ) -> Findings:
-    """Decides which claims to record: those of this instance without a lent node or a request.
-    `before`: the registry of the last run. If Slurm could not be read, its claims stay."""
+    """Decides about nodes that are claimed for this instance without being lent or requested.
+    `before` is the last run's registry. If Slurm could not be read, its claims stay."""
     recorded = {name: claim for name, claim in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
         return Findings(claimed=recorded)
@@ -293,7 +293,7 @@ def _is_marked(config: Config, name: str, facts: Facts) -> bool:
 
 
 def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
-    """Returns the ids of the requests and the names of their nodes: a claim with one of these
+    """Returns the ids of the requests and the names of their nodes. A claim with one of these
     belongs to a request."""
     return frozenset(
         text for request in requests for text in (request.id, *request.names, request.node) if text
@@ -301,7 +301,7 @@ def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
 
 
 def _left_behind(recorded: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
-    """Returns the `recorded` nodes that a converter may have begun to convert. A node is left out
+    """Returns those `recorded` nodes that a converter may have begun to convert. A node is dropped
     once its converter reports claims, or Slurm has the node in service."""
     assert facts.batch is not None
     rows = facts.batch

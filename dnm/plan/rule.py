@@ -1,5 +1,5 @@
-"""Rules: each option is one file below `plan/rules`, one value with its hooks, and one line in the
-table. The core calls the rules that are on, and names none of them. Pure.
+"""Rules, the options of the planner: each is one file below `plan/rules` with its hooks, and one
+line in the table. The core calls the enabled rules, and names none of them. Pure.
 
 The table's order is the order of precedence: of two rules about one thing the first wins, and their
 texts appear in that order. A rule that is off is not imported. A rule stays on after the removal of
@@ -28,7 +28,7 @@ IsOn = Callable[[Config, Registry, "Facts | None"], bool]
 
 
 def has_events(config: Config, registry: Registry) -> bool:
-    """Returns whether the configuration has calendar events, or the registry still has some."""
+    """Returns whether the configuration or the registry has planned events."""
     places = (config.events_dir, *config.calendar_events, *config.unread_events)
     return any(places) or bool(registry.events or registry.calendars)
 
@@ -81,7 +81,7 @@ CONSOLIDATED = "consolidated"  # the registry's reason why such a node leaves
 
 
 def _consolidates(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    """Checks whether a node has served pods long enough to be consolidated."""
+    """Returns whether a lent node has served pods for long enough to be consolidated."""
     if not config.consolidate or facts is None:
         return False
     return bool(registry.spare_nodes) or any(
@@ -119,30 +119,30 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
 
 
 def rules_of(config: Config, registry: Registry, facts: Facts | None = None) -> tuple[Rule, ...]:
-    """Returns the rules that are on, in the table's order."""
+    """Returns the rules (options of the planner) that are enabled now, in the table's order."""
     return tuple(rule_named(name) for name, is_on in TABLE if is_on(config, registry, facts))
 
 
 def need_lent_since(rules: Iterable[Rule]) -> bool:
-    """Checks whether a rule needs to know since when each node is lent."""
+    """Returns whether any of the rules needs to know since when each node is lent."""
     return any(rule.leave and rule.leave.needs_lent_since for rule in rules)
 
 
 def rule_named(name: str) -> Rule:
-    """Imports and returns the rule of the table with this name."""
+    """Imports and returns the rule (option of the planner) with this name in the table."""
     return cast(Rule, import_module(f"dnm.plan.rules.{name}").RULE)
 
 
 def excluded_nodes(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, str]:
-    """Returns node -> why it is excluded from lending. `batch` None: Slurm's facts about the nodes
-    are unknown."""
+    """Returns why nodes are excluded from lending, by node. `batch` is None if Slurm's facts about
+    the nodes are unknown."""
     return {name: exclusion.why for name, exclusion in _exclusions(config, registry, batch, now)}
 
 
 def nodes_to_return(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    """Returns node -> why it must be returned: it was lent although it is excluded."""
+    """Returns why nodes must be returned, by node: they were lent although they are excluded."""
     excluded = _exclusions(config, registry, facts.batch, facts.now)
     return {name: exclusion.why for name, exclusion in excluded if exclusion.must_return}
 
@@ -150,14 +150,14 @@ def nodes_to_return(config: Config, registry: Registry, facts: Facts) -> dict[st
 def _exclusions(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> Iterator[tuple[str, Exclusion]]:
-    """Yields exclusions by the rules in reverse order, so that the first rule wins in a dict."""
+    """Yields excluded nodes by the rules in reverse order: in a dict, the first rule then wins."""
     for rule in reversed(rules_of(config, registry)):
         if rule.excludes:
             yield from rule.excludes(config, registry, batch, now).items()
 
 
 def list_bounds(asked: CountedFrom) -> Iterator[Bound]:
-    """Yields the bounds that rules set on the number of nodes."""
+    """Yields the bounds that enabled rules set on the number of lent nodes."""
     for rule in rules_of(asked.config, asked.registry, asked.facts):
         if rule.bounds:
             yield from rule.bounds(asked)

@@ -1,4 +1,4 @@
-"""The number of batch nodes that can be lent now, within caps and floors. Pure."""
+"""The number of Slurm's nodes that can be lent now, within caps and minimums. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dnm.sizing.caps import NodePool
 
 
 class Supply(Value):
-    """The nodes of a type: how many the batch side lists, how many of them the converter could
-    lend, and how many of these caps and floors allow `now`. `bounds`: caps and floors used up."""
+    """The number of nodes of a type that Slurm has, that the converter could lend, and that caps
+    and minimums allow to lend `now`. `bounds` has the names of those that allow no more."""
 
     node_type: str
     listed: int
@@ -32,13 +32,13 @@ class Supply(Value):
 
     @property
     def limiting_text(self) -> str:
-        """Returns e.g. `max_nodes allows no more`; empty: all lendable nodes are allowed."""
+        """Returns a clause like `max_nodes allows no more`; empty if no bound limits the nodes."""
         is_single = len(self.bounds) == 1
         return f"{' and '.join(self.bounds)} allow{'s' * is_single} no more" if self.bounds else ""
 
     @property
     def sentence(self) -> str:
-        """Returns how many nodes can be lent now, and why not all lendable ones."""
+        """Returns a sentence: how many nodes can be lent now, and why no more."""
         nodes = f"{self.now} of {count_of(self.listed, 'node')} of the type {self.node_type}"
         why = f": {self.lendable} are available, and {self.limiting_text}" if self.bounds else ""
         return f"{nodes} can be lent now{why}"
@@ -47,13 +47,13 @@ class Supply(Value):
 def supply_now(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode], now: datetime
 ) -> list[Supply]:
-    """Returns the supply of each type, without facts from Kubernetes."""
+    """Returns how many nodes of each type can be lent now, without facts from Kubernetes."""
     facts = Facts(now=now, nodes=None, batch=batch, working_pods=None, running=frozenset())
     return [supply_of(config, registry, facts, node_type) for node_type in config.node_types]
 
 
 def supply_of(config: Config, registry: Registry, facts: Facts, node_type: str) -> Supply:
-    """Returns the supply of a type, for the namespace that can get the most nodes of the type."""
+    """Returns how many nodes of a type can be lent now, to the namespace that can get the most."""
     batch = facts.batch or {}
     config = resolve_shares(config, batch)
     lendable = Counter(map(config.type_of, lendable_names(config, registry, facts)))[node_type]

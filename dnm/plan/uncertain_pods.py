@@ -1,4 +1,4 @@
-"""Notes and Events about pods that wait for something that dnm does not understand. Pure."""
+"""Notes and Events about pods that wait for a cause that dnm does not understand. Pure."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def with_uncertain_pods(plan: Plan, inputs: Inputs) -> Plan:
 def describe_uncertain_pods(
     config: Config, waits: PodWaits, pods: Iterable[Pod]
 ) -> tuple[str, ...]:
-    """Returns a line for each cause in each namespace: a count and one pod. The first line of each
-    namespace precedes the second of any other, since one tenant can create many causes."""
+    """Returns a line for each cause in each namespace: how many pods wait, and one name. Namespaces
+    take turns in the list, since one tenant can create many causes."""
     turns: Counter[str] = Counter()
     ranked: list[tuple[int, str]] = []
     for cause, peers in _by_cause(config, waits, pods):
@@ -54,7 +54,7 @@ def describe_uncertain_pods(
 
 
 def _uncertain(config: Config, waits: PodWaits, pods: Iterable[Pod]) -> tuple[WaitingPods, ...]:
-    """Returns one entry for each cause because of which pods do not count, a few per namespace."""
+    """Returns an entry for each unknown cause for which pods wait, a few per namespace."""
     listed: dict[str, list[WaitingPods]] = {}
     for cause, peers in _by_cause(config, waits, pods):
         first = peers[0]
@@ -72,7 +72,7 @@ def _uncertain(config: Config, waits: PodWaits, pods: Iterable[Pod]) -> tuple[Wa
 def _by_cause(
     config: Config, waits: PodWaits, pods: Iterable[Pod]
 ) -> Iterator[tuple[str, list[Pod]]]:
-    """Yields each cause with its pods of one namespace, the oldest first."""
+    """Yields each unknown cause with the pods of one namespace that wait, the oldest first."""
     pods_by_cause: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         cause = waits.unclear.get(f"{pod.namespace}/{pod.name}")

@@ -1,4 +1,4 @@
-"""Limits that could not be read or written, and the queues that a run can use all the same. Pure.
+"""Limits that could not be read or written, and the queues that a run can use nevertheless. Pure.
 
 Trouble with the limits of one queue must not change what happens to a queue of another queue system
 or namespace. A queue without limits is never in trouble."""
@@ -23,8 +23,8 @@ def without_limits(
     config: Config, registry: Registry, lent: Mapping[str, str], why: str
 ) -> tuple[Queues | None, Objection]:
     """Returns the queues without limits (None: there are none), and the objection to all others.
-    `why`: the reason; empty if the queue system of a namespace has changed. `lent`: the queue
-    system with which the nodes of each namespace were lent."""
+    `why` is its reason, empty if the queue system of a namespace has changed. `lent` has the queue
+    system that was used to lend each namespace's nodes."""
     own = {name: config.namespaces[name] for name in config.namespaces_with("none")}
     own = {name: policy for name, policy in own.items() if lent.get(name, "none") == "none"}
     alone = replace(config, namespaces=own)

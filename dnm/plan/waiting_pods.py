@@ -1,4 +1,4 @@
-"""Pods that wait for capacity or quota while their queue gets no node. Pure."""
+"""Reports about pods that wait for capacity or quota while their queue gets no node. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MOST_KINDS = 20  # of a namespace: each is an Event
 
 
 def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
-    """Returns an entry for each group of equal pods that waits, the largest of each namespace
-    first, then in turns over the namespaces."""
+    """Returns a report for each group of equal pods that waits. Namespaces take turns in the list,
+    each with its largest group first."""
     sizing = decided.conversions.sizing
     groups = [
         (group, verdict)
@@ -51,7 +51,7 @@ def _first_pod(group: PendingGroup) -> tuple[str, str]:
 def _in_turn(
     groups: Iterable[tuple[PendingGroup, QueueVerdict]],
 ) -> list[tuple[PendingGroup, QueueVerdict]]:
-    """Returns a few groups of each namespace, in turns: no tenant can displace those of another."""
+    """Returns a few groups of each namespace, in turns, so that no tenant's displace another's."""
     ranks: Counter[str] = Counter()
     ranked = []
     for group, verdict in groups:

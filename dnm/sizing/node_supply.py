@@ -169,8 +169,8 @@ def _usual_overhead(
 def _daemon_requests(
     config: Config, node_supply: NodeSupply, namespace: str, traits: NodeTraits
 ) -> Iterator[Resources]:
-    """Yields the requests of the DaemonSets that will run a pod on a node with these traits. One in
-    a monitored namespace belongs to a tenant, and counts only on nodes that are lent to it."""
+    """Yields the requests of the DaemonSets that will run a pod on a node with these traits. A
+    tenant's DaemonSet, in a monitored namespace, counts only on nodes that are lent to it."""
     daemon_sets = node_supply.daemon_sets
     for daemon_set in daemon_sets if isinstance(daemon_sets, tuple) else ():
         is_of_another = (

@@ -3,7 +3,7 @@
 The rule: a pod that fits an existing node (a bin) gets no new one. Large problems are solved by
 first-fit-decreasing over items, so the time grows with items x bins; small ones try several orders.
 
-least_nodes(Problem) -> Packing"""
+    least_nodes(Problem) -> Packing"""
 
 from __future__ import annotations
 

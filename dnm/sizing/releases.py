@@ -10,8 +10,8 @@ although no such node helps them, wait for something else. They keep no node. If
 in spite of them, they are recorded (`Releases.stalled`, for the registry), so that they request
 none either until exactly these pods change.
 
-choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
-judge_fenced(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}"""
+    choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
+    judge_fenced(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}"""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ no trigger applies any more. Pods are first packed onto existing and incoming no
 unused quota along the tree. Each further node adds its capacity, and raises its queue and every
 limited ancestor by its size.
 
-size_queues(config, demand, queues, node_supply, budget) -> Sizing count_young_pods(demand) ->
-Demand the same, with pods that are too young to request nodes
+    size_queues(config, demand, queues, node_supply, budget) -> Sizing
+    count_young_pods(demand) -> Demand    the same, with pods that are too young to request nodes
 
 `queues` are the limits after this run's edits: baseline plus the serving nodes. Incoming nodes
 (NodeSupply.incoming) are added here. The result has the needs, and what the budget grants of them;

@@ -1,4 +1,4 @@
-"""`batch_floor`: the nodes that stay in Slurm, however many pods wait. Pure.
+"""`batch_floor`: the number of nodes that stay in Slurm, however many pods wait. Pure.
 
 The rule: a node is lent only if Slurm keeps the floor of its type, and of each partition with nodes
 of that type. The node and every requested node that has not joined count as lent. A node in an
@@ -33,8 +33,8 @@ def floor_bounds(
     batch: Mapping[str, BatchNode],
     resumable: Mapping[str, int] = {},
 ) -> Iterator[Bound]:
-    """Yields how many more nodes each floor allows. `resumable`: nodes of a type that are claimed
-    already, so Slurm loses none if they are lent."""
+    """Yields how many more nodes each batch_floor allows to lend. `resumable` has the number of
+    nodes of a type that are claimed already: lending them takes none from Slurm."""
     of_types = {name: config.floor_of(name) for name in config.node_types}
     if not config.partition_floors and not any(of_types.values()):
         return

@@ -20,7 +20,7 @@ _COUNTED_ELSEWHERE = "pods"  # the number of pods, which has no price
 
 
 def account_for(inputs: Inputs, request: ConversionRequest) -> str:
-    """Returns the account to which a request is charged; empty: none."""
+    """Returns the Slurm account that pays for a request's nodes; empty if none does."""
     config, registry = inputs.config, inputs.registry
     order = next((order for order in registry.orders if order.id == request.order), None)
     if order is not None and order.account:
@@ -35,7 +35,7 @@ def _with_account(inputs: Inputs, request: ConversionRequest) -> ConversionReque
 
 
 def _record_use(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with the current requests of the pods on each charged node."""
+    """Returns the registry with the current requests of pods on each node that an account pays."""
     pods = inputs.snapshot.pods
     charged = {name: node for name, node in registry.nodes.items() if node.charge is not None}
     if not charged or not isinstance(pods, PodList):
@@ -49,7 +49,7 @@ def _record_use(inputs: Inputs, registry: Registry) -> Registry:
 
 
 def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
-    """Returns the entry, charged for these requests from now on; unchanged if they are the same."""
+    """Returns the entry with these requests charged from now on; unchanged if they are the same."""
     charge = entry.charge
     now = {name: count for name, count in sorted(rate.items()) if name != _COUNTED_ELSEWHERE}
     if charge is None or charge.rate == now:
@@ -60,7 +60,7 @@ def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
 
 
 def _report_uncharged(inputs: Inputs, registry: Registry, registry_now: Registry) -> Additions:
-    """Adds a note for each new request that the converter cannot charge to its account."""
+    """Adds a note for each new request with an account that the converter cannot charge to it."""
     notes = tuple(
         f"request={request.id} is not charged to {account}: the converter does not list "
         "--account; `dnm check` shows why"

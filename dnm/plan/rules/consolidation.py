@@ -1,4 +1,4 @@
-"""Consolidation: new pods go to the other nodes, so that half-empty lent nodes become empty. Pure.
+"""Consolidation: half-empty lent nodes get no new pods, so that they become empty. Pure.
 
 A lent node is spare if less than half of it is used, its pods fit into nine tenths of the free
 capacity of the other nodes of its namespace, and its queue can do without its quota. If it is spare
@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Records since when the pods of each half-empty node would fit on other nodes."""
+    """Records since when each half-empty node is spare: its pods would fit on other nodes."""
     if not _sees_all(inputs):
         return Additions(registry=noted)
     recorded = inputs.registry.spare_nodes
@@ -40,7 +40,7 @@ def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
 
 
 def _leaving(inputs: Inputs, registry: Registry) -> Iterator[str]:
-    """Yields, for each queue, the emptiest node that it could have spared for ten minutes."""
+    """Yields, for each queue, the emptiest of the nodes that were spare for ten minutes."""
     if not _sees_all(inputs):
         return
     due = {
@@ -61,7 +61,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 def _waits(demand: Demand, queue: str) -> bool:
-    """Returns whether a pod of the queue waits for longer than its scheduler takes."""
+    """Returns whether pods of the queue are pending for longer than the scheduler takes."""
     return any(group.count and is_under(group.queue, queue) for group in demand.groups)
 
 
@@ -72,7 +72,7 @@ def _sees_all(inputs: Inputs) -> bool:
 
 
 def _spare(inputs: Inputs, registry: Registry) -> list[str]:
-    """Returns the half-empty nodes that can be spared, the emptiest first, then the latest lent."""
+    """Returns the half-empty nodes that their queues can do without, the emptiest first."""
     demand = inputs.demand
     assert demand is not None
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
@@ -107,8 +107,8 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
 def _free_by_node(
     inputs: Inputs, serving: Mapping[str, LentNode], namespaces: Iterable[str]
 ) -> dict[str, dict[str, Counter[str]]]:
-    """Returns namespace -> node -> free capacity, for the nodes that serve the namespace and those
-    on which some of its pods run."""
+    """Returns the free capacity of each node that serves a namespace or runs some of its pods, by
+    namespace and node."""
     by_namespace: defaultdict[str, set[str]] = defaultdict(set)
     for name, entry in serving.items():
         by_namespace[entry.namespace].add(name)
@@ -143,8 +143,8 @@ def _sum(amounts: Iterable[Counter[str]]) -> Counter[str]:
 
 
 def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> bool:
-    """Checks whether the pods of a node fit on the other nodes, all of them together. `total`: the
-    free capacity of all nodes. `own`: that of the node itself, a part of `total`."""
+    """Returns whether the pods of a node fit into the free capacity of the other nodes. `total` is
+    that of all nodes together, `own` the part of it that the node itself has."""
     return all(
         amount - use.daemonsets.get(resource, 0)
         <= (1 - _KEPT_FREE) * (total.get(resource, 0) - own.get(resource, 0))
@@ -156,8 +156,8 @@ def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> boo
 def _can_do_without(
     inputs: Inputs, demand: Demand, ready: Mapping[tuple[str, str], int], entry: LentNode
 ) -> bool:
-    """Returns whether the queue can spare the node: each limit still covers its use, and
-    `min_nodes` nodes remain ready. `ready`: nodes by namespace and type."""
+    """Returns whether a queue can do without a node: each limit still covers its use, and at least
+    `min_nodes` nodes remain. `ready` counts nodes by namespace and type."""
     for path in present_lineage(entry.queue, inputs.limits):
         limit = inputs.limits[path]
         used = demand.queues[path].used if path in demand.queues else {}

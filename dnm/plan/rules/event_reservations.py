@@ -1,4 +1,4 @@
-"""Nodes that are reserved in Slurm before an event. Pure.
+"""Reservations of nodes in Slurm before a planned event. Pure.
 
 The invariant: **after a run in which Slurm refuses nothing, each occurrence that begins within
 `reserve_ahead` has reservations on exactly the empty nodes that it needs. They last from the start
@@ -51,7 +51,7 @@ _Short = tuple[Window, EventReservation, int]  # and how many nodes the reservat
 
 
 class _Taken(NamedTuple):
-    """The nodes that an event takes from the caps, from the start of its lending until its end."""
+    """The nodes that an event uses up under the caps, from when they are lent until its end."""
 
     begins: datetime
     ends: datetime
@@ -60,8 +60,8 @@ class _Taken(NamedTuple):
 
 
 def plan_event_reservations(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Returns the reservations and cancellations that the invariant requires, and records the time
-    of the last attempt. Without the batch side, or in a pause, nothing changes."""
+    """Returns the reservations to make and to cancel in Slurm for planned events. Records the time
+    of the last attempt. If Slurm was not read, or dnm is paused, nothing changes."""
     config, batch, tries = (
         inputs.config,
         inputs.snapshot.batch,
@@ -139,7 +139,7 @@ def _compare(
 def _request_missing(
     inputs: Inputs, noted: Registry, cancelled: list[UnreserveNodes], short: list[_Short]
 ) -> Additions:
-    """Adds the reservations that are missing. After a cancellation all are tried again at once,
+    """Adds the missing reservations for events. After a cancellation, all are tried again at once,
     since a node of a cancelled reservation can serve another event."""
     reserved: list[ReserveNodes] = []
     notes: list[str] = []
@@ -170,7 +170,7 @@ def _windows(inputs: Inputs) -> list[Window]:
 
 
 def _clashes(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
-    """Returns a sentence for each pair of events with the same name for their reservations."""
+    """Returns a sentence for each two events that would have reservations of the same name."""
     first: dict[str, Window] = {}
     sentences: dict[str, None] = {}
     for window in windows:
@@ -193,7 +193,7 @@ def _describe_shortage(window: Window, need: EventReservation, count: int) -> st
 
 
 def _reserved_nodes(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str]]:
-    """Returns occurrence -> the nodes reserved for it, by the names of their reservations."""
+    """Returns the nodes reserved for each occurrence of an event, by their reservations' names."""
     by_occurrence: dict[str, set[str]] = defaultdict(set)
     instance = inputs.config.instance_id
     for node in (inputs.facts.batch or {}).values():
@@ -206,14 +206,14 @@ def _reserved_nodes(inputs: Inputs, registry: Registry) -> dict[str, frozenset[s
 
 
 def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) -> frozenset[str]:
-    """Returns the nodes with reservations that begin later than lending: jobs may use these."""
+    """Returns the nodes with reservations that begin after lending, so that jobs may use them."""
     batch = inputs.facts.batch or {}
     begins_of = {node: batch[node].reservations_begin.get(f"{name}-{node}") for node in nodes}
     return frozenset(node for node in nodes if is_late(begins_of[node], begins))
 
 
 def _caps(inputs: Inputs, registry: Registry) -> ConversionBudget:
-    """Returns the budget of caps and rules as if no node were lent and no node-hour used."""
+    """Returns how many nodes caps and rules would allow if no node were lent and no hours used."""
     bare = {
         name: msgspec.structs.replace(
             row, in_service=row.in_service is not False or name in registry.nodes
@@ -232,9 +232,9 @@ def _need(
     caps: ConversionBudget,
     concurrent: Sequence[_Taken],
 ) -> EventReservation | None:
-    """Returns the reservation that an occurrence needs, reduced to what the caps allow: otherwise
-    Slurm would keep nodes idle that cannot be lent. `excluded` includes lent nodes. `concurrent`:
-    needs of events at the same time."""
+    """Returns the reservation that an event's occurrence needs, or None. It is reduced to what caps
+    allow, else Slurm would keep nodes idle that cannot be lent. `excluded` includes lent nodes.
+    `concurrent` has the needs of events at the same time."""
     config = inputs.config
     node_type, count = rough_need(config, window.event)
     for cap in caps.bounds_of(NodePool("", window.event.namespace, node_type)):
@@ -255,8 +255,8 @@ def _need(
 def _unused(
     inputs: Inputs, registry: Registry, name: str, window: Window, nodes: frozenset[str]
 ) -> list[UnreserveNodes]:
-    """Returns the cancellation of reservations on nodes that are not lent, once the event has all
-    its nodes."""
+    """Returns a cancellation of an event's reservations on nodes that are not lent, if the event
+    has all of its nodes."""
     policy = inputs.config.namespaces[window.event.namespace]
     counts = count_nodes(registry, inputs.config.instance_id)
     lent = {node for node in nodes if node in registry.nodes}

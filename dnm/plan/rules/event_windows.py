@@ -1,4 +1,4 @@
-"""Projected need: the windows (occurrences) of events, and when each begins to matter. Pure.
+"""The occurrences (windows) of planned events, and when nodes are lent or kept for each. Pure.
 
 Nodes are lent for a window from its start less the time that lending takes, until its end. Lent
 nodes are kept for it from earlier on: from its start less the time of a return and a lend."""
@@ -30,8 +30,8 @@ MOST_PODS = 100_000  # of all events at one time: each is packed like a pending 
 
 
 class ProjectedWindows(Value):
-    """The windows that matter at one time. `lend`: nodes are lent for them. `keep`: lent nodes are
-    kept for them. `left_out`: they would exceed the maximum of pods."""
+    """The occurrences of events that count at one time. Nodes are lent for those in `lend`, and
+    lent nodes are kept for those in `keep`. `left_out` would exceed the maximum of pods."""
 
     lend: tuple[Window, ...] = ()
     keep: tuple[Window, ...] = ()
@@ -39,14 +39,14 @@ class ProjectedWindows(Value):
 
 
 def usable_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the valid events of all sources. Two with the same name and namespace count as one
-    while both are current."""
+    """Returns the valid events of all sources. While both are current, two events with the same
+    name and namespace count as one."""
     events = list_events(config, registry)
     return tuple(event for event in events if not event_error(config, event))
 
 
 def projected_at(config: Config, registry: Registry, at: datetime) -> ProjectedWindows:
-    """Returns the windows of events for which nodes are lent, or kept, at the time `at`."""
+    """Returns the occurrences of events for which nodes are lent or kept at the time `at`."""
     windows = list_windows(usable_events(config, registry), at, at + _AHEAD)
     lend = _select(windows, at, lambda window: lead_of(config, registry, window.event))
     keep = _select(windows, at, lambda window: _stay_before(config, registry, window))
@@ -56,7 +56,7 @@ def projected_at(config: Config, registry: Registry, at: datetime) -> ProjectedW
 
 
 def describe_cap(config: Config, event: CalendarEvent) -> str | None:
-    """Returns a sentence if an event exceeds a cap even if no other node is lent, else None."""
+    """Returns a sentence if an event alone needs more nodes than a cap allows, else None."""
     policy = config.namespaces.get(event.namespace)
     if policy is None or not policy.node_types:
         return None
@@ -75,13 +75,13 @@ def describe_cap(config: Config, event: CalendarEvent) -> str | None:
 
 
 def _pods_on(size: Mapping[str, int], request: Mapping[str, int]) -> int:
-    """Returns how many pods with this request an empty node can run."""
+    """Returns how many pods with this request fit on an empty node of this size."""
     counts = [size.get(name, 0) // amount for name, amount in request.items() if amount]
     return min((number for number in counts if number), default=0)
 
 
 def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
-    """Returns the windows, the earliest first, that are within MOST_PODS together, and the rest."""
+    """Returns the earliest occurrences, up to MOST_PODS pods in all, and the remaining ones."""
     included: list[Window] = []
     left_out: list[Window] = []
     pods = 0
@@ -93,8 +93,8 @@ def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[W
 
 
 def list_problems(config: Config, registry: Registry, at: datetime) -> Iterator[str]:
-    """Yields a sentence for each event or calendar that cannot be used, and for each maximum
-    because of which events are left out."""
+    """Yields a sentence for each event or calendar that cannot be used, and for each maximum that
+    leaves events out."""
     yield from list_troubles(config, registry)
     yield from _list_unusable(config, registry)
     events = usable_events(config, registry)
@@ -114,8 +114,8 @@ def list_problems(config: Config, registry: Registry, at: datetime) -> Iterator[
 
 
 def _list_unusable(config: Config, registry: Registry) -> Iterator[str]:
-    """Yields a sentence for each unusable event, except those that are reported as unreadable
-    sections of the configuration."""
+    """Yields a sentence for each unusable event. Unreadable sections of the configuration are
+    reported elsewhere."""
     for event in list_events(config, registry):
         is_reported = not event.source and event.name in config.unread_events
         if not is_reported and (why := event_error(config, event)):
@@ -149,9 +149,9 @@ def _select(
 
 
 def _stay_before(config: Config, registry: Registry, window: Window) -> timedelta:
-    """Returns how long before its start nodes are kept for an event. If nodes were requested since
-    lending for the event may have begun, it is at least the longest time of lending, since measured
-    times may shrink meanwhile."""
+    """Returns how long before an event nodes are kept for it. If nodes were requested since lending
+    for it may have begun, it is at least the longest time of lending, since measured times may
+    shrink meanwhile."""
     longest = _lead(config, window.event, longest_lend_time(config))
     name = window.event.namespace
     asked = [node.asked_at for node in registry.nodes.values() if node.namespace == name]
@@ -162,8 +162,8 @@ def _stay_before(config: Config, registry: Registry, window: Window) -> timedelt
 
 
 def lead_of(config: Config, registry: Registry, event: CalendarEvent) -> timedelta:
-    """Returns how long before its start lending for an event begins: the duration of a lend, and
-    the runs in which the nodes that it needs are requested."""
+    """Returns how long before an event lending for it begins: the duration of a lend, plus the runs
+    that request all of its nodes."""
     types = config.namespaces[event.namespace].node_types
     return _lead(config, event, max(lend_time(config, registry, name) for name in types))
 
@@ -175,7 +175,7 @@ def _lead(config: Config, event: CalendarEvent, longest: timedelta) -> timedelta
 
 
 def stay_of(config: Config, registry: Registry, event: CalendarEvent) -> timedelta:
-    """Returns how long before its start the nodes that an event needs are kept."""
+    """Returns how long before an event begins lent nodes are kept for it."""
     types = config.namespaces[event.namespace].node_types
     away = max(return_time(config, registry, name) for name in types)
     return lead_of(config, registry, event) + away
@@ -197,7 +197,7 @@ def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
 
 
 def next_change(config: Config, registry: Registry, now: datetime) -> datetime | None:
-    """Returns when the projected need changes next; None: not within a week."""
+    """Returns when the need of planned events changes next, or None if not within a week."""
     moments: list[datetime] = []
     for window in list_windows(usable_events(config, registry), now, now + _AHEAD):
         lead = lead_of(config, registry, window.event)
@@ -207,8 +207,8 @@ def next_change(config: Config, registry: Registry, now: datetime) -> datetime |
 
 
 def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
-    """Returns the configuration with a minimum of one node for each namespace with an event. The
-    run decides with it which facts it must read."""
+    """Returns the configuration with a minimum of one node for each namespace with a current event.
+    A run uses it only to decide which facts to read."""
     namespaces = {window.event.namespace for window in projected_at(config, registry, at).lend}
     return raise_floors(
         config, (NodeFloor(namespace=name, nodes=1, why="") for name in sorted(namespaces))
@@ -216,7 +216,7 @@ def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
 
 
 def name_events(windows: Iterable[Window]) -> str:
-    """Returns the names and times of the events, as verdicts show them."""
+    """Returns the names and times of these occurrences of events, for messages."""
     named = sorted({(window.event.name, window.begins, window.ends) for window in windows})
     return ", ".join(f"event {name}, {_span(begins, ends)}" for name, begins, ends in named)
 

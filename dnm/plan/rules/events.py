@@ -1,4 +1,4 @@
-"""The number of nodes for events, by the same packing and quota as for pending pods. Pure.
+"""The number of nodes that planned events need, by the packing and quota of pending pods. Pure.
 
 The pods of an event are sized as if all were pending now. Other pods keep their place; the pods go
 on free capacity of nodes that are not lent, and then on new nodes. Nodes lent to the event's
@@ -39,7 +39,7 @@ _HERE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence
 
 
 def active_floors(inputs: Inputs) -> Iterator[NodeFloor]:
-    """Yields the floor that current and coming events require for each namespace."""
+    """Yields the minimum of nodes that current and next events require for each namespace."""
     config, registry = inputs.config, inputs.registry
     at = inputs.snapshot.events_at or inputs.now
     windows = projected_at(config, registry, at)
@@ -59,7 +59,7 @@ def active_floors(inputs: Inputs) -> Iterator[NodeFloor]:
 
 
 def count_nodes(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
-    """Returns how many nodes of a type each namespace has, incoming ones included."""
+    """Returns how many nodes each namespace has, with incoming ones, by namespace and type."""
     own_nodes = registry.nodes_of(instance, *_HERE).values()
     counts = Counter((node.heads_for, node.node_type) for node in own_nodes)
     for request in registry.requests:
@@ -69,7 +69,7 @@ def count_nodes(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
 
 
 def nodes_needed(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
-    """Returns how many nodes of each namespace and type the events need together."""
+    """Returns how many nodes these events need together, by namespace and node type."""
     config = inputs.config
     needed: Counter[tuple[str, str]] = Counter()
     for window in windows:
@@ -112,8 +112,8 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
 def _other_pods(
     inputs: Inputs, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
 ) -> Iterator[Pod]:
-    """Yields the pods that belong to no event and need capacity. A pod on a node in `lent` counts
-    as pending."""
+    """Yields the pods that need capacity and do not belong to an event. Pods on nodes in `lent`
+    count as pending."""
     config = inputs.config
     since: dict[str, str] = {}
     for window in windows:
@@ -139,7 +139,7 @@ def _anywhere(config: Config, pod: Pod) -> Pod:
 
 
 def _tolerations(config: Config, namespace: str) -> tuple[Toleration, ...]:
-    """Returns tolerations of all taints on nodes lent to the namespace."""
+    """Returns tolerations for all taints that nodes lent to the namespace can have."""
     taints = (
         taint
         for name in config.namespaces[namespace].node_types
@@ -157,8 +157,8 @@ def _without_floors(config: Config) -> Config:
 
 
 def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueLimits]:
-    """Returns the limits as if no node were lent to these namespaces, whatever the document counts
-    now: a document that was just re-applied counts no lent node."""
+    """Returns the limits as if no node were lent to these namespaces. They are not read from the
+    document, since a manifest that was just applied again may have removed lent nodes."""
     assert inputs.queues is not None
     kept = {
         n: node for n, node in inputs.registry.nodes.items() if node.namespace not in namespaces
@@ -184,8 +184,8 @@ def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
 
 
 def _was_for_event(inputs: Inputs, entry: LentNode) -> bool:
-    """Checks whether the node's namespace had an event since the node's phase began; the event may
-    have had no pods."""
+    """Returns whether the node's namespace had an event since the node's phase began. Then the node
+    counts as needed, even if the event had no pods."""
     events = [
         event
         for event in usable_events(inputs.config, inputs.registry)

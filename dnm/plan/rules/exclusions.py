@@ -39,8 +39,8 @@ _LONGEST_REASON = 120
 def exclusions(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, Exclusion]:
-    """Returns node -> its exclusion. `batch` None: Slurm's facts are unknown. A lent node is
-    returned only if its exclusion is certain and is not a hold."""
+    """Returns the nodes excluded from lending, with the reasons. `batch` is None if Slurm was not
+    read. A lent node is returned only if its exclusion is certain and is not a hold."""
     unsure = {
         name: f"exclude_nodes names a {kinds[0]}, and the converter does not report them"
         for name, row in (batch or {}).items()
@@ -66,7 +66,7 @@ def exclusions(
 
 
 def describe_keeping(keeping: Keeping | None, verb: str) -> str:
-    """Returns who keeps a node, until when and why. `keeping` None: none of this is recorded."""
+    """Returns a clause: who holds or excludes a node, until when and why, if that was recorded."""
     if keeping is None:
         return f"an administrator {verb} it"
     until = f" until {keeping.until:%Y-%m-%d %H:%M} UTC" if keeping.until else ""
@@ -75,7 +75,7 @@ def describe_keeping(keeping: Keeping | None, verb: str) -> str:
 
 
 def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: str) -> bool:
-    """Checks whether dnm knows all facts about the node that the configured exclusions need."""
+    """Returns whether all facts about the node are known that the configured exclusions need."""
     row = (batch or {}).get(name)
     return not _not_listed(config, row or BatchNode(name=name, state="", verdict=""))
 
@@ -83,8 +83,8 @@ def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: s
 def _rules(
     config: Config, row: BatchNode
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...] | None], ...]:
-    """Returns each configured exclusion as (kind, the names in the configuration, the names of this
-    node or None if they are unknown)."""
+    """Returns each configured exclusion as (kind, its configured names, the node's own names of
+    that kind or None if they are unknown)."""
     rules = (
         ("partition", config.exclude_partitions, row.partitions or None),
         ("feature", config.exclude_features, row.features),
@@ -111,7 +111,7 @@ def judge_excluded(
     config: Config, before: Registry, nodes: Mapping[str, LentNode], facts: Facts
 ) -> Findings:
     """Decides which new nodes, and nodes that could not be judged before, are excluded. Returns all
-    `nodes`; excluded ones are fenced and will be returned, with an error or a note for each."""
+    nodes; excluded ones will be cordoned and returned, with an error or a note for each."""
     excluded = nodes_to_return(config, before, facts)
     after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():
@@ -148,7 +148,7 @@ def _describe_return(config: Config, name: str, why: str, *, was_requested: bool
 
 
 def _had_exclusion(request: ConversionRequest, name: str) -> bool:
-    """Checks whether the request forbade the converter to choose the node."""
+    """Returns whether the request for nodes forbade the converter to choose this node."""
     return request.node not in ("", name) or name in expand_hostlist(request.leave_out)
 
 

@@ -1,4 +1,4 @@
-"""`fault_conditions`: a fault reported in Kubernetes stays with the node. Pure.
+"""`fault_conditions`: a lent node that reports a fault in Kubernetes is returned. Pure.
 
 A lent node that shows one of the configured conditions or taints (signs) is fenced, its pods are
 evicted, and it is returned. It stays drained in Slurm, with the sign as the reason, until an
@@ -22,8 +22,8 @@ _IN_USE = (Phase.SERVING, Phase.RELEASING)
 
 
 def sign_of(step: Check, node: Node) -> str:
-    """Returns the sign that the Node shows: the taint or the condition and its status; empty:
-    none."""
+    """Returns the configured sign of a fault that the Node shows: a taint, or a condition with its
+    status. Returns an empty text if it shows none."""
     name = step.name.rpartition("/")[2]
     if step.kind == "taint":
         return f"taint:{name}" if any(taint.key == step.name for taint in node.taints) else ""
@@ -32,7 +32,7 @@ def sign_of(step: Check, node: Node) -> str:
 
 
 def _record_signs(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with the signs that nodes in use show, and with their evictions."""
+    """Returns the registry with lent nodes' signs of faults, and with the evictions of these."""
     if inputs.demand is None or inputs.facts.nodes is None:
         return registry
     nodes = dict(registry.nodes)

@@ -29,7 +29,7 @@ KUBELET_SETTINGS = ReasonText(
 
 
 def _closed_types(inputs: CountedFrom) -> Iterator[Bound]:
-    """Yields a bound of zero for each type with kubelets that would not start."""
+    """Yields a bound of zero nodes for each type with kubelets that its settings would stop."""
     for name, node_type in inputs.config.node_types.items():
         if not inputs.is_move and (why := lending_error(node_type)):
             yield Bound(
@@ -44,7 +44,7 @@ def _closed_types(inputs: CountedFrom) -> Iterator[Bound]:
 def differing_kubelets(
     config: Config, lent: Mapping[str, LentNode], nodes: Mapping[str, Node]
 ) -> dict[str, str]:
-    """Returns lent node -> how its kubelet differs from the configuration of its type."""
+    """Returns how the kubelet of each lent node differs from the configuration of its type."""
     by_node = {}
     for name, entry in lent.items():
         node_type, node = config.node_types.get(entry.node_type), nodes.get(name)
@@ -59,8 +59,8 @@ def differing_kubelets(
 def _report_differences(
     inputs: Inputs, after: Mapping[str, NodeTransition]
 ) -> dict[str, NodeTransition]:
-    """Reports kubelets that differ from their type. This changes no decision: a node counts with
-    its own amounts. The difference is recorded as long as it exists."""
+    """Reports kubelets that differ from the settings of their node type. Decisions stay the same,
+    since a node counts with its own amounts. A difference is recorded as long as it exists."""
     entries = {
         name: transition.entry for name, transition in after.items() if transition.entry is not None
     }
@@ -78,7 +78,7 @@ def _report_differences(
 
 
 def _with_likely_refusal(config: Config, after: NodeTransition, entry: LentNode) -> NodeTransition:
-    """Adds to the error of a late node what may prevent its kubelet from starting."""
+    """Adds to the error of a node that joins too late why its kubelet probably did not start."""
     likely = compare.likely_refusal(config.node_types.get(entry.node_type))
     if not likely:
         return after
@@ -91,7 +91,7 @@ RULE = Rule(reasons=(KUBELET_SETTINGS,), bounds=_closed_types, annotates=_report
 
 
 def _with_remark(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
-    """Returns the transition with text added to its detail and its remark. No decision changes."""
+    """Returns a node's transition with these texts added to its messages. No decision changes."""
     verdict = msgspec.structs.replace(
         after.verdict, detail="; ".join(filter(None, (after.verdict.detail, detail)))
     )

@@ -38,7 +38,7 @@ def _record_low_use(inputs: Inputs, registry: Registry, noted: Registry) -> Addi
 
 def _held_nodes(inputs: Inputs, registry: Registry) -> dict[str, _Held] | None:
     """Returns, by queue, the serving nodes with pods, except nodes that an administrator keeps or
-    returns; None: not all pods could be read."""
+    returns. Returns None if not all pods could be read."""
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     pods = inputs.snapshot.pods
     if inputs.demand is None or not isinstance(pods, PodList) or pods.unreadable:
@@ -65,8 +65,8 @@ def _measure(inputs: Inputs, queue: str, nodes: _Held) -> LowUse | None:
 
 
 def used_share(nodes: Iterable[tuple[LentNode, NodeUse]]) -> float:
-    """Returns the share that pods without DaemonSets' use of the nodes, by the resource that they
-    use most; 1 if no amount is known."""
+    """Returns which share of the nodes pods use, without those of DaemonSets, by the resource that
+    they use most. It is 1 if no amount is known."""
     offered: Counter[str] = Counter()
     used: Counter[str] = Counter()
     for entry, use in nodes:

@@ -1,5 +1,5 @@
-"""`move_in_place`: idle lent nodes that change their queue without a reboot, and the continuation
-of their moves. Pure. `moving.py` has the effect of each fact on a node that moves.
+"""`move_in_place`: idle lent nodes that change their queue without a reboot, and moves that have
+begun. Pure. `moving.py` has the effect of each fact on a node that moves.
 
 The rule: a node moves if its own queue can spare it (`choose_releases`). It moves to a queue with
 waiting pods, or below its min_nodes, that would be lent a node of the type. A move takes no node
@@ -60,7 +60,7 @@ LEAST_IDLE = timedelta(minutes=1)
 
 
 def plan_moves(look: Look, registry: Registry) -> Moves:
-    """Continues moves, then chooses the nodes that move next."""
+    """Continues the moves of nodes to other queues, then chooses nodes for new moves."""
     inputs = look.inputs
     if inputs.demand is None or inputs.facts.nodes is None:
         return Moves(registry=registry)
@@ -70,7 +70,7 @@ def plan_moves(look: Look, registry: Registry) -> Moves:
 
 
 def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
-    """Returns the action that exchanges the labels and taints of a moving node, or undoes that."""
+    """Returns the action that exchanges a moving node's labels and taints, or undoes that."""
     move = move_of(entry)
     change = change_for(inputs.config, entry, move.to)
     policy = inputs.config.namespaces.get(move.to)
@@ -87,7 +87,7 @@ def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
 
 
 def _continue(look: Look, registry: Registry) -> Moves:
-    """Relabels nodes that may still move, and stops the other moves."""
+    """Exchanges the labels of nodes that may still move to another queue, and stops other moves."""
     inputs = look.inputs
     moving = registry.nodes_of(inputs.config.instance_id, Phase.MOVING)
     if not moving:
@@ -114,7 +114,7 @@ def _continue(look: Look, registry: Registry) -> Moves:
 
 
 def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
-    """Checks whether the Node still belongs to the old namespace; False if it is unreadable."""
+    """Returns whether a moving Node is readable and still has its old namespace's labels."""
     node = inputs.facts.node(name)
     move = move_of(entry)
     change = change_for(inputs.config, entry, move.to)
@@ -124,7 +124,7 @@ def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
 
 
 def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:
-    """Returns why a move stops, apart from the needs of the two queues, or None."""
+    """Returns why a node's move must stop, whatever the two queues need, or None."""
     if name in registry.held:
         return f"{Reason.HELD.text}: dnm unhold {name}"
     if registry.nodes[name].is_kept_at(inputs.now):
@@ -137,7 +137,7 @@ def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None
 def _find_unwanted(
     look: Look, registry: Registry, moving: Mapping[str, LentNode]
 ) -> dict[str, str]:
-    """Returns node -> why it must not move: its old queue needs it, or the new one does not."""
+    """Returns why nodes must not move, by node: the old queue needs it, or the new one does not."""
     inputs, limits = look.inputs, look.current.limits
     if not moving or inputs.demand is None:
         return {}
@@ -171,7 +171,7 @@ def _keeps(verdict: NodeVerdict) -> bool:
 
 
 def _is_uncounted(look: Look, name: str, entry: LentNode) -> bool:
-    """Checks whether the limits of both queues are known, and none of them counts the node."""
+    """Returns whether the limits of both queues are known and do not count the moving node."""
     inputs, queues = look.inputs, look.inputs.queues
     new = inputs.config.namespaces.get(entry.heads_for)
     both = {entry.queue, new.queue if new else entry.queue}
@@ -185,7 +185,7 @@ def _is_uncounted(look: Look, name: str, entry: LentNode) -> bool:
 
 def _begin(look: Look, before: Moves) -> Moves:
     """Begins moves to the first queue that can get nodes. Moves to other queues wait for the next
-    run, since the first moves change how many nodes those queues can get."""
+    run, since these moves change how many nodes those queues can get."""
     inputs, registry = look.inputs, before.registry
     excluded = excluded_nodes(inputs.config, registry, inputs.facts.batch, inputs.now)
     idle = {
@@ -223,7 +223,7 @@ def _begin(look: Look, before: Moves) -> Moves:
 
 
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Checks whether the node may move if its own queue can spare it."""
+    """Returns whether an idle node may move to another queue, if its own queue can spare it."""
     node = inputs.facts.node(name)
     least = min(LEAST_IDLE, inputs.facts.idle_times.get(name, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
@@ -245,8 +245,8 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
 
 
 def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Checks whether a converter may still work on the node and label it for its old namespace: the
-    call that brought the node has not ended, or the batch side reports a conversion of the node."""
+    """Returns whether a converter may still work on the node and label it for its old namespace:
+    the call that brought the node has not ended, or its list shows a conversion of the node."""
     claim = inputs.facts.claim_of(name, inputs.config.instance_id)
     return (claim is not None and bool(claim.direction)) or any(
         not request.end
@@ -256,7 +256,7 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
 
 
 def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> bool:
-    """Checks whether the node can move to the pool: it has the type and another queue. It must not
+    """Returns whether the node can move to a pool: it has its type and another queue. It must not
     have a label or taint of the pool yet, because these show later how far the move is."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
@@ -267,8 +267,8 @@ def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> boo
 def _allowed(
     look: Look, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
 ) -> int:
-    """Returns how many of `count` nodes the queue may get by moves. It gets none if it needs them
-    for `headroom` only, or if its breaker stops it."""
+    """Returns how many of `count` nodes a queue may get by moves. It gets none if it needs them
+    only for `headroom`, or if its circuit breaker is tripped."""
     inputs = look.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
     is_judged = pool.queue in look.current.limits and not inputs.unreadable_namespaces(pool.queue)
@@ -305,7 +305,7 @@ def _begin_moves(
 def _move_budget(
     config: Config, registry: Registry, facts: Facts, movable: Mapping[str, int]
 ) -> ConversionBudget:
-    """Returns the budget for moves; `movable` nodes of each type may move. Moves take no node from
+    """Returns how many nodes may move, at most `movable` of each type. Moves take no node from
     Slurm, and count only under the caps and budgets of the nodes' new namespace."""
     used = count_caps(config, counted_as_lent(config, registry, facts))
     asked = CountedFrom(config=config, registry=registry, facts=facts, is_move=True)
@@ -317,7 +317,7 @@ def _move_budget(
 def _growth_objection(
     inputs: Inputs, after: Registry, pool: NodePool, names: tuple[str, ...]
 ) -> Objection | None:
-    """Returns why the new queue's limits could not grow by these nodes, or None."""
+    """Returns why the limits of the new queue cannot grow by these nodes, or None."""
     if inputs.queues is None or inputs.demand is None:
         return None
     wants = wants_of(inputs, after, inputs.demand)

@@ -1,5 +1,5 @@
-"""The phase `moving`: a lent node changes its queue without a reboot. The effect of each fact.
-Pure.
+"""The phase `moving` of a lent node that changes its queue without a reboot, and how facts change
+it. Pure.
 
     serving → moving: fenced, the old queue shrunk, empty; then labels and taints exchanged in one
     change of the Node → serving the new queue, without fence
@@ -49,7 +49,7 @@ _POD = "a pod landed on it"
 
 
 def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of a node that moves under this run's facts."""
+    """Returns the transition of a node that moves to another queue, by this run's facts."""
     node = facts.node(name)
     if node is None:
         return after_deletion(name, entry, facts)
@@ -64,19 +64,19 @@ def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> 
 
 
 def move_of(entry: LentNode) -> Moving:
-    """Returns the state of a node that moves."""
+    """Returns the state of a node that is in phase moving."""
     assert isinstance(entry.state, Moving)
     return entry.state
 
 
 def change_for(config: Config, entry: LentNode, to: str) -> LabelChange:
-    """Returns the exchange of labels and taints for a move of a node to the namespace `to`."""
+    """Returns the labels and taints to exchange for a node's move to the namespace `to`."""
     return change_labels(config, entry.node_type, entry.namespace, to)
 
 
 def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> bool:
-    """Checks whether a node has labels or taints of another namespace. Either its move failed half
-    way, or its Node was registered again after a move, with the labels of the old namespace."""
+    """Returns whether a node has labels or taints of a namespace that it does not serve. Either a
+    move failed halfway, or its Node was registered again after a move, with its earlier labels."""
     if entry.moved_at is not None and node.labels.get(entry.namespace) != "true":
         return True
     to = entry.failed_move
@@ -84,13 +84,13 @@ def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> b
 
 
 def stay(entry: LentNode, facts: Facts, **changes: object) -> LentNode:
-    """Returns the entry of a node that keeps serving its queue instead of moving; its idle time
+    """Returns the entry of a node that keeps serving its queue instead of moving. Its idle time
     continues."""
     return changed(entry, **{"state": Serving(since=facts.now), "failed_move": "", **changes})
 
 
 def stay_for_now(config: Config, entry: LentNode, facts: Facts, error: str = "") -> LentNode:
-    """Returns the entry of a node that stays, with a pause before its next move. The pause is
+    """Returns the entry of a node that serves its queue, with a pause before its next move. It is
     longer each time: demand that comes and goes must not prevent the return of an idle node."""
     attempts = move_of(entry).attempts + 1
     pause = MovePause(attempts=attempts, until=facts.now + backoff_delay(config, attempts))
@@ -102,7 +102,7 @@ def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object
 
 
 def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Continues the move of a node with its old labels, unless there is a reason to keep it."""
+    """Continues a move before the exchange of labels, unless there is a reason to keep the node."""
     name, move, pods = node.name, move_of(entry), facts.work_on(node.name)
     if pods:
         return _stays(name, entry, facts, _POD, was_used=True, idle_since=None)
@@ -127,14 +127,14 @@ def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -
 
 
 def moving_detail(entry: LentNode) -> str:
-    """Returns a clause with the old and the new namespace of the move."""
+    """Returns a clause with the old and the new namespace of a moving node."""
     if move_of(entry).is_back:
         return f"back to {entry.namespace}, instead of to {move_of(entry).to}"
     return f"from {entry.namespace} to {move_of(entry).to}"
 
 
 def _after_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Advances a node with the labels and taints of the new namespace."""
+    """Continues a move after the exchange of labels: the node serves, or moves back."""
     name, pods = node.name, facts.work_on(node.name)
     policy = config.namespaces.get(move_of(entry).to)
     if policy is None or (pods and node.is_cordoned):
@@ -165,7 +165,7 @@ def _move_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTrans
 def _moving_back(
     config: Config, node: Node, entry: LentNode, change: LabelChange, facts: Facts
 ) -> NodeTransition:
-    """Advances a node that moves back to its old namespace, even with pods on it."""
+    """Continues the move of a node back to its old namespace, even with pods on the node."""
     name = node.name
     if not change.is_begun(node):
         used = {"was_used": True, "idle_since": None} if facts.work_on(name) else {}
@@ -181,8 +181,8 @@ def _moving_back(
 
 
 class LabelChange(Value):
-    """The labels and taints that a move exchanges on a Node. `labels`: new values, None to remove a
-    label. `off`, `on`: taints to remove and to add."""
+    """The labels and taints that a move exchanges on a Node. `labels` has new values, or None for a
+    label to remove. `off` are the taints to remove, `on` those to add."""
 
     labels: Mapping[str, str | None]
     off: tuple[Taint, ...] = ()
@@ -197,7 +197,7 @@ class LabelChange(Value):
         )
 
     def is_begun(self, node: Node) -> bool:
-        """Returns whether the Node has any label or taint that only the new namespace has."""
+        """Returns whether the Node has any label or taint that only its new namespace uses."""
         new = {key: text for key, text in self.labels.items() if text is not None}
         return any(node.labels.get(key) == text for key, text in new.items()) or any(
             taint in node.taints for taint in self.on
@@ -205,7 +205,7 @@ class LabelChange(Value):
 
 
 def change_labels(config: Config, node_type: str, before: str, after: str) -> LabelChange:
-    """Returns the exchange for a node of a type from the namespace `before` to `after`."""
+    """Returns the exchange of labels and taints for a node's move between two namespaces."""
     node_type_now = config.node_types.get(node_type)
     old = {**(node_type_now.labels_for(before) if node_type_now else {}), before: "true"}
     new = {**(node_type_now.labels_for(after) if node_type_now else {}), after: "true"}

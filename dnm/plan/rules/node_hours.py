@@ -1,4 +1,4 @@
-"""`node_hours_per_week`: a budget of a namespace. Pure.
+"""`node_hours_per_week`: the budget of node-hours that a namespace has in each week. Pure.
 
 The rule: a node is lent only while an hour is left for it and for each node that its namespace has
 or has requested. Once the budget is used up, the namespace's nodes are fenced, their pods end, and
@@ -34,14 +34,14 @@ _KEY, _HOUR = "node_hours_per_week", timedelta(hours=1)
 
 
 def week_of(now: datetime) -> datetime:
-    """Returns the start of the week: Monday, 00:00."""
+    """Returns the start of the week that contains this time: Monday, 00:00."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=now.weekday())
 
 
 def hours_left(config: Config, registry: Registry, now: datetime) -> dict[str, float]:
-    """Returns namespace -> the rest of its node-hours of this week, if it has a budget; below zero
-    if pods have kept nodes since the budget was used up."""
+    """Returns the remaining node-hours of this week for each namespace with a budget. They are
+    below zero if pods have kept nodes since the budget was used up."""
     week = week_of(now)
     return {
         name: policy.options[_KEY] - _used(config, registry, name, week, now) / _HOUR
@@ -72,7 +72,7 @@ def _span(entry: LentNode, week: datetime, now: datetime) -> timedelta:
 
 
 def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[Bound]:
-    """Yields a bound for each budget: how many more nodes it allows."""
+    """Yields how many more nodes may be lent by each namespace's budget of node-hours."""
     for name, left in hours_left(config, registry, now).items():
         lent = len(_entries(config, registry, name))
         lent += sum(node.heads_for == name != node.namespace for node in registry.nodes.values())
@@ -87,8 +87,8 @@ def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[B
 
 
 def record_hours(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
-    """Returns `after` with this week's hours of nodes that have left since `before`, or serve
-    another namespace now."""
+    """Returns `after` with the node-hours of this week for nodes that have left since `before`, or
+    serve another namespace now."""
     week = week_of(now)
     spent = {}
     for name, policy in config.namespaces.items():

@@ -56,8 +56,8 @@ class _Gate(NamedTuple):
 
     @property
     def traits(self) -> NodeTraits:
-        """Returns the labels and taints that pods will see, without the taints of dnm and of
-        Kubernetes."""
+        """Returns the Node's labels, and its taints except those that dnm and Kubernetes will
+        remove."""
         taints = tuple(
             taint
             for taint in self.node.taints
@@ -67,7 +67,7 @@ class _Gate(NamedTuple):
 
     @property
     def waiting(self) -> list[ImageUsers]:
-        """Returns the pods that wait and could run on this node."""
+        """Returns the pending pods, with their images, that could run on this node."""
         return [
             image_users
             for image_users in self.look.waiting
@@ -76,11 +76,11 @@ class _Gate(NamedTuple):
 
     @property
     def puller(self) -> str:
-        """Returns the name of the pod that pulls images on this node, as `namespace/name`."""
+        """Returns the name (`namespace/name`) of the pod with which dnm pulls images on it."""
         return f"{self.entry.namespace}/{_pod_name('images', self.node.name)}"
 
     def probe(self, step: Check) -> str:
-        """Returns the name of the pod that runs a probe on this node, as `namespace/name`."""
+        """Returns the name (`namespace/name`) of the pod that runs this check on this node."""
         return f"{step.name.partition('/')[0]}/{_pod_name('probe', self.node.name)}"
 
     def images_of(self, step: Check) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _steps(config: Config, entry: LentNode) -> tuple[Check, ...]:
 
 
 def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[FactsRequest]:
-    """Yields a request for facts about each node with readiness checks: nodes that join, failed
+    """Yields a request to read facts about each node with readiness checks: joining nodes, failed
     nodes that may still join, and Nodes that may have just joined for a request. The last ones are
     included so that dnm pulls their images from the first run on."""
     own_nodes = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
@@ -127,7 +127,7 @@ def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Ite
 
 
 def keep_closed(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
-    """Keeps a node in phase joining if it would now serve, but a readiness check does not pass."""
+    """Keeps nodes in phase joining that would now serve, if one of their readiness checks fails."""
     transitions = dict(after)
     for name, transition in after.items():
         node, entry = inputs.facts.node(name), transition.entry
@@ -169,8 +169,8 @@ def _with_step(opening: Opening | None, step: str, now: datetime) -> Opening:
 def _check_steps(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
-    """Records the checks that a Ready node passes. The node serves if all pass; it leaves if one is
-    late."""
+    """Records the checks that a Ready node passes. It serves if all pass, and is returned if one
+    takes too long."""
     now, steps = inputs.now, _steps(inputs.config, entry)
     opening = _with_step(_with_step(entry.opening, "node", now), "ready", now)
     look = inputs.facts.close.get(node.name)
@@ -218,9 +218,9 @@ def _return_unopened(
 
 
 def open_breakers(inputs: Inputs, registry: Registry) -> Registry:
-    """Opens the breaker of each queue that has just lost a node because an image of its pods was
-    missing. The queue then gets one node at a time, after longer and longer pauses, even if its
-    pods do not change. Other queues still get nodes."""
+    """Trips the circuit breaker of each queue that has just lost a node because an image of its
+    pods was missing. The queue then gets one node at a time, after longer and longer pauses, even
+    if its pods do not change. Other queues still get nodes."""
     breakers = dict(registry.breakers)
     for queue in {entry.queue for entry in _left_for_images(inputs, registry)}:
         before = breakers.get(queue, Breaker())
@@ -244,7 +244,7 @@ def _left_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
 
 
 def _describe_lack(step: Check, gate: _Gate) -> str:
-    """Returns why a readiness check does not pass, as a sentence; empty: it passes."""
+    """Returns why a readiness check does not pass, as a clause, or an empty text if it passes."""
     match step.kind:
         case "condition":
             status = gate.look.conditions.get(step.name, "not there")
@@ -266,9 +266,9 @@ def _describe_lack(step: Check, gate: _Gate) -> str:
 def required_daemons(
     daemons: Iterable[DaemonPods], tenants: Collection[str], traits: NodeTraits
 ) -> list[DaemonPods]:
-    """Returns the DaemonSets that the check `daemonsets` requires on a node with these traits:
-    those that select it. A DaemonSet in a monitored namespace belongs to a tenant and is not
-    required; the check `daemonset` can name it."""
+    """Returns the DaemonSets that select a node with these traits, and that the check `daemonsets`
+    requires on it. A DaemonSet in a monitored namespace belongs to a tenant and is not required;
+    the check `daemonset` can name it."""
     return [
         daemon
         for daemon in daemons
@@ -319,7 +319,7 @@ def _describe_probe(step: Check, gate: _Gate) -> str:
 
 
 def _has_failed(step: Check, gate: _Gate) -> bool:
-    """Checks whether the check has failed for good, so that waiting cannot help any more."""
+    """Returns whether a readiness check has failed for good, so that waiting cannot help."""
     pod = gate.look.pods.get(gate.probe(step)) if step.kind == "probe" else None
     return pod is not None and pod.phase == "Failed"
 
@@ -328,8 +328,8 @@ def _has_failed(step: Check, gate: _Gate) -> bool:
 
 
 def _with_pods(gate: _Gate) -> _Gate:
-    """Records which images the node needs, and which pods dnm must start on it: one that pulls
-    images, and the probe once all other checks pass."""
+    """Records the images that the node needs, and the pods that dnm must start on it: one that
+    pulls images, and a probe once all other checks pass."""
     opening, wants_all = gate.opening, any(step.kind == "images" for step in gate.steps)
     if wants_all and not opening.images:
         images = dict.fromkeys(
@@ -347,7 +347,7 @@ def _with_pods(gate: _Gate) -> _Gate:
 
 
 def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Action]:
-    """Returns the actions on joining nodes: the taint set or removed, pods started or deleted."""
+    """Returns actions on joining nodes: to set or remove a taint, or start or delete dnm's pods."""
     actions: list[Action] = []
     for name, entry in sorted(registry.nodes.items()):
         node, opening = facts.node(name), entry.opening

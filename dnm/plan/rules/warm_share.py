@@ -1,4 +1,4 @@
-"""`headroom` below 1: a share of each limit is always free. Pure.
+"""`headroom` below 1: queues keep a share of each limit free for new pods. Pure.
 
 The rule: a limit must be at least what is used and requested, divided by `headroom`. It applies if
 a queue has pods, at the nearest level that limits a resource."""
@@ -17,7 +17,7 @@ from dnm.plan.inputs import Inputs
 
 
 def mark_of(config: Config) -> Callable[[int], int]:
-    """Returns a function that computes the smallest limit from the used and requested amount."""
+    """Returns a function: used and requested amount -> the lowest limit that `headroom` allows."""
     share = Fraction(config.headroom).limit_denominator(10**9)
     return lambda demand: ceil(demand / share)
 
