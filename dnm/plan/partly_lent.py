@@ -1,7 +1,7 @@
 """Idle nodes that were lent for a Workload before the rest of its nodes, which cannot be lent now.
 
 The rule: they are kept for one more idle time, since the rest may be available soon. Then they are
-returned, and count in the breaker as one unused node together: no pod could have used them."""
+returned, and count as one unused node for the circuit breaker: no pod could have used them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Restart = Callable[
 def await_workloads(
     chosen: Releases, nodes: Mapping[str, LentNode], now: datetime, restart: Restart
 ) -> tuple[Releases, dict[str, LentNode]]:
-    """Returns the releases without nodes that are kept for one more idle time, and changed entries.
-    `is_needed` marks nodes that are kept, or were. `restart` decides about the other nodes."""
+    """Returns the releases without nodes that are kept for one more idle time, and changed registry
+    entries. `is_needed` marks nodes kept before or now. `restart` decides about the others."""
     waiting = {
         name: nodes[name]
         for name in chosen.verdicts

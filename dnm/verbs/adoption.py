@@ -1,4 +1,4 @@
-"""`adopt` and `forget`: the registry gets a node that was moved to Kubernetes manually, or loses
+"""`dnm adopt` and `dnm forget`: they record a node that was moved to Kubernetes manually, or remove
 one that was returned manually. Pure: facts from Kubernetes and Slurm are parameters."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded, without
 def refuse_adoption(
     config: Config, registry: Registry, name: str, namespace: str, now: datetime
 ) -> Refusal | None:
-    """Returns why configuration or registry forbid the adoption. Reads nothing else."""
+    """Returns why the configuration or the registry forbids to adopt this node, or None."""
     policy = policy_of(config, namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -34,7 +34,7 @@ def refuse_adoption(
 
 
 def refuse_node(config: Config, name: str, node: Node | None) -> Refusal | None:
-    """Returns why the Node forbids the adoption. None as `node`: Kubernetes has no such Node."""
+    """Returns why the node's Node (None: there is none) forbids to adopt the node, or None."""
     if node is None:
         return Refusal(f"Kubernetes has no Node {name}; adopt it after its kubelet has joined")
     if node.mark is None or node.is_free_for(config.instance_id):
@@ -91,7 +91,7 @@ def adopt(
 
 
 def refuse_unknown(registry: Registry, node: str) -> Refusal | None:
-    """Returns a refusal for a node that is neither lent nor claimed."""
+    """Returns a refusal if a node is neither lent nor claimed by a converter, else None."""
     if node in registry.claimed or node in registry.nodes:
         return None
     lent = fold_hostlist(registry.nodes) or "none"
@@ -99,8 +99,8 @@ def refuse_unknown(registry: Registry, node: str) -> Refusal | None:
 
 
 def forget(config: Config, registry: Registry, name: str, node: Node | None) -> Registry | Refusal:
-    """Removes a node that an administrator has returned to Slurm. Refuses this while its Node has
-    dnm's mark, because the next run would record the node again."""
+    """Removes a node from the registry that an administrator has returned to Slurm. Refuses this
+    while its Node has dnm's annotations, because the next run would record the node again."""
     if refusal := refuse_unknown(registry, name):
         return refusal
     mark = node.mark if node is not None else None

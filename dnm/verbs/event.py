@@ -1,4 +1,4 @@
-"""The changes of events in the registry by `dnm event add` and `dnm event remove`. Pure."""
+"""The changes that `dnm event add` and `dnm event remove` make to the registry. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)  # more than any zone's clock is off UTC
 def add_event(
     config: Config, registry: Registry, event: CalendarEvent, now: datetime
 ) -> Registry | Refusal:
-    """Adds an event to the registry. Refuses a useless event, and a name that is in use."""
+    """Adds an event to the registry. Refuses an event that has no effect, and a name in use."""
     refusal = _refuse_useless(config, event, now) or _refuse_duplicate(config, registry, event.name)
     if refusal is not None:
         return refusal
@@ -29,7 +29,7 @@ def add_event(
 
 
 def remove_event(config: Config, registry: Registry, name: str) -> Registry | Refusal:
-    """Removes an event that `dnm event add` added. Refuses one that is in a file."""
+    """Removes an event that `dnm event add` has added. Refuses this for an event in a file."""
     event = added_event(config, registry, name)
     if isinstance(event, Refusal):
         return event
@@ -37,7 +37,7 @@ def remove_event(config: Config, registry: Registry, name: str) -> Registry | Re
 
 
 def added_event(config: Config, registry: Registry, name: str) -> CalendarEvent | Refusal:
-    """Returns an event of the registry, or a refusal that names the file which has the event."""
+    """Returns an event that the registry has, or a refusal that names the file with the event."""
     if name in registry.events:
         return registry.events[name]
     for event in list_events(config, registry):
@@ -71,12 +71,12 @@ def _refuse_duplicate(config: Config, registry: Registry, name: str) -> Refusal 
 
 
 def place_of_event(config: Config, event: CalendarEvent) -> str:
-    """Returns the file that contains an event: a file of events, or else the configuration."""
+    """Returns the path of the file that contains an event: an event file or the configuration."""
     return event.source or str(config.path)
 
 
 def next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
-    """Returns when the event needs nodes, from now on or, if later, from its first day."""
+    """Returns the event's next occurrences, from now on or, if later, from its first day."""
     begins = event.begins.replace(tzinfo=UTC)
     after = begins - _DAY if begins > now + _DAY else now
     return list_windows([event], after, after + LONGEST_LOOK)

@@ -1,5 +1,5 @@
-"""The changes by `hold`, `exclude`, `pause` and the commands that end them, by `takeover` (which
-host acts) and `reset` (retry after failures). Pure."""
+"""The changes that `hold`, `exclude`, `pause` and the commands that end them make to the registry;
+also `takeover` (which host acts) and `reset` (retry after failures). Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dnm.verbs.refusal import Refusal, without
 
 
 def hold(config: Config, registry: Registry, node: str, keeping: Keeping) -> Registry | Refusal:
-    """Holds a node: a lent node is not returned, any other node is not lent."""
+    """Makes dnm leave a node where it is: a lent node is not returned, any other is not lent."""
     if refusal := _refuse_unknown_name(config, registry, node):
         return refusal
     held, nodes = tuple(sorted({*registry.held, node})), dict(registry.nodes)
@@ -40,7 +40,7 @@ def exclude(config: Config, registry: Registry, node: str, keeping: Keeping) -> 
 
 
 def unhold(config: Config, registry: Registry, node: str) -> Registry:
-    """Ends the hold of a node."""
+    """Ends the hold of a node, so that dnm may lend or return it again."""
     held = tuple(name for name in registry.held if name != node)
     return replace(registry, held=held, holds=without(registry.holds, node))
 
@@ -51,7 +51,7 @@ def unexclude(config: Config, registry: Registry, node: str) -> Registry:
 
 
 def _refuse_unknown_name(config: Config, registry: Registry, node: str) -> Refusal | None:
-    """Returns a refusal if no node of this configuration can have the name, or else None."""
+    """Returns a refusal if no node of this configuration can have this name, else None."""
     if node in registry.nodes or node in registry.claimed or config.type_of(node):
         return None
     types = ", ".join(
@@ -70,8 +70,8 @@ def pause(
     config: Config, registry: Registry, paused: Pause, is_forced: bool = False
 ) -> Registry | Refusal:
     """Stops lending, returning or both. A pause that stops less than the current one must be
-    forced, since the administrator who paused relies on it. The reason remains until a new one is
-    given."""
+    forced, since the administrator who set that relies on it. Without a new reason, the current
+    reason stays."""
     current = registry.pause if registry.paused(paused.since) else None
     if current and not is_forced and _stops_less(paused, current):
         return Refusal("this pause would stop less: add --force to replace it")
@@ -85,14 +85,14 @@ def _stops_less(new: Pause, old: Pause) -> bool:
 
 
 def resume(config: Config, registry: Registry) -> Registry:
-    """Ends the pause. After the pause for a lost registry, the pause from before the loss applies
-    again."""
+    """Ends the pause. If dnm had paused because its registry was lost, the pause from before the
+    loss applies again."""
     return replace(registry, pause=registry.pause.earlier if registry.pause else None)
 
 
 def take_over(config: Config, registry: Registry, word: str, kept: str, now: datetime) -> Registry:
-    """Returns the registry as the one that acts for the instance. `word` names it in the Lease. A
-    new registry gets the pause, holds and exclusions that the Lease keeps, in `kept`."""
+    """Returns the registry that acts for the instance from now on. `word` is its random name in the
+    Lease. A new registry gets the pause, holds and exclusions from `kept`, a text of the Lease."""
     if not registry.lease_words:
         registry = restore_names(registry, kept, now)
     return replace(registry, lease_words=(word,), elsewhere=None)
@@ -110,7 +110,7 @@ class Resettable(Enum):
 
 
 def find_resettable(config: Config, registry: Registry, name: str) -> Resettable | Refusal:
-    """Returns which kind of object has this name. If several have it, a lent node comes first."""
+    """Returns which kind of object has this name, in the order: lent node, queue, node type."""
     if name in registry.nodes:
         return Resettable.NODE
     if name.lower() in registry.breakers or name.lower() in config.queues:
@@ -123,8 +123,8 @@ def find_resettable(config: Config, registry: Registry, name: str) -> Resettable
 
 
 def reset(config: Config, registry: Registry, name: str, now: datetime) -> Registry | Refusal:
-    """Closes the breaker of a queue, ends the back-off of a node type, or lets dnm try again to
-    return a failed node."""
+    """Closes the circuit breaker of a queue, ends the back-off of a node type, or lets dnm try
+    again to return a failed node."""
     kind = find_resettable(config, registry, name)
     if isinstance(kind, Refusal):
         return kind
@@ -156,8 +156,8 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
 
 
 def close_breaker(registry: Registry, queue: str) -> Breaker:
-    """Returns a closed circuit breaker. Nodes that are unused now no longer count against the
-    queue, even after their return."""
+    """Returns a closed circuit breaker for the queue. Its nodes that are unused now do not count
+    for it, even after their return."""
     phases = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
     forgiven = sum(
         entry.queue == queue and entry.phase in phases and not entry.was_used

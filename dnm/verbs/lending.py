@@ -1,5 +1,5 @@
-"""The changes by `lend`, `extend` and `return`: an administrator requests nodes, keeps them for
-longer, or returns them. Each changes the registry; the next run acts on it. Pure."""
+"""The changes that `lend`, `extend` and `return` make to the registry: an administrator requests
+nodes, keeps them for longer, or returns them. The next run acts on the changes. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
 
 
 class LendArguments(Value):
-    """The arguments of `dnm lend`. If `count` is 0, `nodes` has the names of all the nodes."""
+    """The arguments of `dnm lend`. If `count` is 0, `nodes` names all nodes to lend."""
 
     namespace: str
     count: int = 0
@@ -79,7 +79,7 @@ def orders_of(
 
 
 def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Refusal:
-    """Records an order if the nodes that it names are still free."""
+    """Records a lend order. Refuses this if a node that it names is not free any more."""
     for name in order.nodes:
         if refusal := _refuse_taken(config, registry, name, order.since):
             return refusal
@@ -87,8 +87,8 @@ def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Ref
 
 
 def _nodes_by_type(config: Config, wanted: LendArguments) -> dict[str, list[str]] | Refusal:
-    """Returns node type -> the named nodes of that type, or a refusal. If no node is named, returns
-    the requested type with an empty list."""
+    """Returns the named nodes by their type, or a refusal. If no node is named, returns the
+    requested type with an empty list."""
     policy = policy_of(config, wanted.namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -143,8 +143,8 @@ def _refuse_taken(config: Config, registry: Registry, name: str, now: datetime) 
 
 
 def extend(config: Config, registry: Registry, name: str, until: datetime) -> Registry | Refusal:
-    """Keeps a lent node until a time, even if idle. If `name` is an order, keeps its joining and
-    serving nodes that are not leaving; until that time, the order also lends missing nodes."""
+    """Keeps a lent node until a time, even if idle. If `name` is a lend order, keeps its joining
+    and serving nodes that are not leaving; until that time, the order also lends missing nodes."""
     if not any(order.id == name for order in registry.orders):
         return _node_extended(config, registry, name, until)
 
@@ -174,7 +174,7 @@ def _node_extended(
 
 
 def lent_entry(config: Config, registry: Registry, name: str) -> LentNode | Refusal:
-    """Returns the registry's entry of a node that this instance has lent, or a refusal."""
+    """Returns the registry's entry of a node, or a refusal if this instance has not lent it."""
     entry = registry.nodes.get(name)
     if entry is not None and entry.owner == config.instance_id:
         return entry
@@ -190,7 +190,7 @@ def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
 
 
 class NodesToReturn(Value):
-    """The nodes that `dnm return` returns and the orders that it ends. `left` has the refusals for
+    """The nodes to return and the lend orders to end by a `dnm return`. `left` has the refusals for
     nodes of these orders that cannot be returned; the orders end nevertheless."""
 
     nodes: tuple[str, ...]
@@ -201,7 +201,7 @@ class NodesToReturn(Value):
 def nodes_to_return(
     config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
 ) -> NodesToReturn | Refusal:
-    """Returns the nodes and orders that the command passes to `return_nodes` one by one, or a
+    """Returns the nodes and lend orders that the command passes to `return_nodes` one by one, or a
     refusal. Orders come last, so that an interrupted command can be repeated."""
     for name in nodes:
         entry = lent_entry(config, registry, name)
@@ -220,8 +220,8 @@ def nodes_to_return(
 def return_nodes(
     config: Config, registry: Registry, name: str, now: datetime, eviction: Eviction | None = None
 ) -> Registry | Refusal:
-    """Marks a lent node so that the next run fences it and returns it when it is empty. The node's
-    order then requests one node less. If `name` is an order, ends the order."""
+    """Marks a lent node to be cordoned by the next run, and returned when it is empty. Its lend
+    order then requests one node less. If `name` is a lend order, this ends the order."""
     if _is_order(registry, name):
         return _order_ended(registry, name, now)
     entry = registry.nodes.get(name)
@@ -244,7 +244,7 @@ def return_nodes(
 
 
 def _is_order(registry: Registry, name: str) -> bool:
-    """Returns whether `name` is an order, or an ended one that a request or lent node names."""
+    """Returns whether `name` is a lend order, even an ended one that a request or node names."""
     named = {order.id for order in registry.orders} | {
         request.order for request in registry.requests
     }
@@ -262,7 +262,7 @@ def _refuse_return(registry: Registry, name: str, entry: LentNode) -> Refusal | 
 
 
 def refuse_eviction(name: str, node: Node | None) -> Refusal | None:
-    """Returns a refusal to evict the pods of a node that an administrator has cordoned, or None."""
+    """Returns a refusal to evict pods from a node that an administrator has cordoned, or None."""
     if node is None or not node.is_cordoned_by_another:
         return None
     return Refusal(
@@ -272,7 +272,7 @@ def refuse_eviction(name: str, node: Node | None) -> Refusal | None:
 
 
 def _order_ended(registry: Registry, name: str, now: datetime) -> Registry:
-    """Ends an order. Its nodes that are joining or lent are then kept only while pods use them."""
+    """Ends a lend order. Its joining and lent nodes are then kept only while pods use them."""
 
     def ended(node: E) -> E:
         return replace(node, stays_until=now) if node.order == name else node

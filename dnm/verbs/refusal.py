@@ -1,4 +1,4 @@
-"""The refusal of an administrator's command. Pure."""
+"""The refusal of an administrator's command, with checks that several commands share. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ V = TypeVar("V")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The answer of a command that changes nothing. Its sentence names the object, the reason and
-    the next step."""
+    """The refusal of a command, which then changes nothing. The sentence names the object, the
+    reason and the next step."""
 
     sentence: str
 
 
 def policy_of(config: Config, namespace: str) -> NamespacePolicy | Refusal:
-    """Returns the configuration of a namespace, or a refusal if it is not monitored."""
+    """Returns the settings of a namespace, or a refusal if it is not monitored."""
     policy = config.namespaces.get(namespace)
     if policy is not None:
         return policy
@@ -39,11 +39,11 @@ def refuse_excluded(
     name: str,
     now: datetime,
 ) -> Refusal | None:
-    """Returns a refusal if the node is excluded, or None. `batch` None: Slurm was not asked."""
+    """Returns a refusal if the node is excluded from lending, or None. `batch` None: not read."""
     why = excluded_nodes(config, registry, batch, now).get(name, "")
     return Refusal(f"{name} is excluded from lending: {why}") if why else None
 
 
 def without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
-    """Returns the mapping without that key."""
+    """Returns a copy of the mapping without this key."""
     return {name: value for name, value in mapping.items() if name != key}
