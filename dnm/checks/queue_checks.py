@@ -60,7 +60,7 @@ class QueueChecks(Protocol):
         """Checks whether the limits can be read and changed."""
 
     def check_queues(self, config: Config, snapshot: Snapshot) -> Iterator[Finding]:
-        """Checks each monitored queue."""
+        """Checks each monitored queue, e.g. that it exists and that only its pods use its nodes."""
 
     def check_demand(
         self,

@@ -39,7 +39,7 @@ class Wait(Value):
 
 
 class Accounts(Value):
-    """The content of a report. Counts are by queue and node type, spans of time in seconds."""
+    """The content of `dnm report`. Counts are by queue and node type, spans of time in seconds."""
 
     since: datetime
     until: datetime

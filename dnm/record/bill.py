@@ -116,7 +116,7 @@ class Biller:
         self._lends: list[Lend] = []
 
     def add(self, line: HistoryLine) -> None:
-        """Counts one line of history. Later lines than the span matter too: they end lends."""
+        """Counts one line of history. Lines after the span matter too, because they end lends."""
         if line.kind == "request" and line.event == "requested":
             self._asked[line.object] = line.time
         elif line.kind == "node" or (line.kind == "verb" and line.queue):

@@ -41,8 +41,8 @@ class Family(Value):
 
 
 class RunTimes(Value):
-    """When the last run began, ended, and last succeeded. Only the run itself adds the seconds of
-    each of its parts."""
+    """The times when the last run began and ended, and when one last succeeded. Only the run itself
+    adds the seconds of each of its parts."""
 
     began: datetime | None = None
     ended: datetime | None = None

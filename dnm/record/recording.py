@@ -28,8 +28,8 @@ MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest 
 
 
 def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
-    """Returns the plan. Adds history lines to its registry: one for each change of the registry,
-    and, as intended, those for the limits that the run is to write."""
+    """Returns the plan. Adds to its registry a history line for each change of the registry, and
+    the intended lines about limits that the run is to write."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
     changes = _planned_changes(plan)

@@ -309,7 +309,7 @@ def _restrictions(before: Registry, after: Registry, cause: Cause) -> Iterator[H
 
 
 def _longer_wait(registry: Registry, node_type: str) -> Backoff | None:
-    """Returns a node type's back-off, or None: a single failure is no line of the history."""
+    """Returns a node type's back-off, or None after a single failure, which is not recorded."""
     backoff = registry.backoffs.get(node_type)
     return backoff if backoff and backoff.failures > 1 else None
 

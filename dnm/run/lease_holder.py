@@ -28,7 +28,7 @@ _LONGEST_TIME = 40  # the same
 
 
 class Sighting(Value):
-    """A state of the Lease, and when a host first saw it: `at`, in seconds since that boot."""
+    """A state of the Lease, and when a host first saw it: `at` seconds after the boot `boot`."""
 
     stamp: str
     boot: str

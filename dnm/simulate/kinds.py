@@ -128,8 +128,8 @@ class KindReplay:
 
     def _gang_of(self, kind: _Kind, size: int, some: Sequence[PodKind]) -> int:
         """Returns the number of the gang to which a new pod belongs; 0: none. A pod joins the
-        latest gang, unless that is complete or has another size. If `some` has no gang of its old
-        size, its size has changed."""
+        latest gang, unless that is complete or has another size. The size of that gang has changed
+        if `some` has no gang of the old size."""
         if not size:
             return 0
         number, created, was = kind.gang
@@ -203,7 +203,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Returns the indexes of `count` moments with a sum near `total` (the nearest, of a few)."""
+    """Returns indexes of `count` moments with a sum near `total`, the nearest if there are few."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)

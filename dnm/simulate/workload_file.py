@@ -48,8 +48,8 @@ class JobsOfFile(Value):
 
 
 class WorkloadFile(Value):
-    """The document. `queues`: path -> limit without lent nodes. `permanent`: what is free on each
-    permanent node. `nodes`: type -> how many Slurm has. `fails`: share of failing conversions."""
+    """A workload file. `queues`: path -> limit without lent nodes. `permanent`: what each permanent
+    node has free. `nodes`: type -> how many Slurm has. `fails`: share of failing conversions."""
 
     schema: str
     seconds: Length

@@ -62,8 +62,8 @@ def pass_once(config: Config, log_console: bool) -> Pass:
 
 
 def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
-    """For a command with `--now`: prints its answer, makes a run, and prints the run's result and
-    the orders that the command changed. Ends the process with the run's exit code."""
+    """Prints the answer of a command with `--now`, makes a run, and prints its result and the
+    orders that the command changed. Ends the process with the run's exit code."""
     previous = tuple(operations)  # of the command; the run adds its own
     if output == "text":
         print_answer(lines, output)

@@ -116,7 +116,7 @@ def unexclude(
 def _end_all(
     config: Config, verb: Verb, words: Sequence[str], reason: str
 ) -> list[tuple[str, bool]]:
-    """Ends the hold or exclusion of each node. Returns each node, and whether that changed it."""
+    """Ends the hold or exclusion of each node. Returns each node, and whether it had any."""
     ended = []
     for node in named_nodes(words):
         operation = new_operation(verb.__name__, node, reason)

@@ -48,7 +48,7 @@ class AccessRules:
         self.used: set[Attempt] = set()
 
     def restrict(self, allowed: Iterable[tuple[str, str, str]]) -> None:
-        """Allows only these (verb, resource, namespace). The namespace "*" includes the cluster."""
+        """Allows only these (verb, resource, namespace). "*" includes cluster-wide requests."""
         self.rules = tuple(RbacRule((verb,), (resource,), name) for verb, resource, name in allowed)
 
     def restrict_to_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:

@@ -68,7 +68,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Batch:
-    """The simulated Slurm. Callers hold the store's lock. dnm lends after `min_idle_seconds`."""
+    """The simulated Slurm. Callers hold the store's lock. A node is lent if idle long enough."""
 
     def __init__(self, clock: Clock, violations: Violations) -> None:
         self.clock = clock

@@ -28,7 +28,7 @@ def main(url: str, arguments: list[str]) -> int:
 
 
 def _ask(url: str, half: str, body: bytes) -> tuple[int, int, float, bool]:
-    """Sends `begin` or `finish` of a call, prints the output, and returns the other parts."""
+    """Sends `begin` or `finish` of a call and prints the output. Returns the server's orders."""
     place = url.removeprefix("http://")
     head = (  # 1.0: the answer comes in one piece, and ends with the connection
         f"POST /sandbox/node-convert/{half} HTTP/1.0\r\nHost: {place}\r\n"

@@ -57,7 +57,7 @@ class RequestLog:
             self._log.clear()
 
     def lists(self, resource: str = "") -> list[Logged]:
-        """Returns the list requests, each once: without those for further pages (`continue`)."""
+        """Returns the list requests, without those for further pages (with a `continue` token)."""
         return [
             entry
             for entry in self.all()

@@ -78,7 +78,7 @@ class NamespaceQueues(Value):
 
 
 class PodsByNamespace:
-    """Finds the queue of a pod: in a namespace without a queue system it is the namespace, and
+    """The finder of a pod's queue. In a namespace without a queue system, it is the namespace, and
     labels have no effect. `quota_pods` finds it for the pods of all other namespaces."""
 
     def __init__(self, namespaces: frozenset[str], quota_pods: PodReading | None = None) -> None:

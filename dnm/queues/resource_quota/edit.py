@@ -50,7 +50,7 @@ class PlannedQuota(Value):
 
     @property
     def annotation(self) -> str:
-        """Returns the ledger as the text of an annotation; empty if no node is lent."""
+        """Returns the ledger as the text of an annotation; empty if the ledger is empty."""
         is_empty = self.ledger.is_empty
         return "" if is_empty else msgspec.json.encode(self.ledger, order="sorted").decode()
 

@@ -158,7 +158,7 @@ class Authorship:
 
     @property
     def lacks_totals(self) -> bool:
-        """Returns whether the ConfigMap's ledger is older: it lacks totals of the registry's."""
+        """Returns whether the ConfigMap's ledger is older: it lacks limits that dnm wrote later."""
         is_same_line = self.current.origin == self.recorded.origin != self.recorded.text
         return is_same_line and bool(all_totals(self.recorded).keys() - all_totals(self.current))
 

@@ -225,7 +225,7 @@ def encode_ledger(ledger: Ledger) -> str:
 
 
 class LentAmounts(NamedTuple):
-    """The sum that lent nodes add to each max and each guaranteed, by queue and resource."""
+    """The sum that lent nodes add to each limit (max and guaranteed), by queue and resource."""
 
     max: Mapping[str, Resources]
     guaranteed: Mapping[str, Resources]

@@ -21,7 +21,7 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 
 
 def validate(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
-    """Lets YuniKorn validate the edit. Raises QueueError if it refuses; notes a missing answer."""
+    """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the edit."""
     try:
         reason = yunikorn.validate(edit.text)
     except YunikornError as error:

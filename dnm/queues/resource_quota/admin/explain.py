@@ -17,8 +17,8 @@ _LONGEST_NAME = 160
 def explain_workload(
     api: ApiRequests, facts: QueueFacts, asked: tuple[str, str], incomplete: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Explains why pods of a Job, StatefulSet, ReplicaSet or Deployment are missing; None: none is
-    refused. `asked`: its namespace and name."""
+    """Returns why pods of a Job, StatefulSet, ReplicaSet or Deployment are missing, or None if no
+    quota refuses its pods. `asked`: the workload's namespace and name."""
     namespace, name = asked
     here = [pods for pods in facts.refused if pods.pod.namespace == namespace]
     pattern = re.compile(re.escape(name) + _OF_DEPLOYMENT)
@@ -36,7 +36,7 @@ def explain_workload(
 
 
 def _find_obstacle(pods: RefusedPods) -> str:
-    """Returns why these pods do not exist yet."""
+    """Returns why these pods of a workload have not been created yet."""
     if pods.is_invalid:
         return (
             f"{pods.count} would be refused by any quota: a container has no amount that the quota "
