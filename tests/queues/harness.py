@@ -1,4 +1,4 @@
-"""The queue systems as the contract suite sees them: a cluster with a limit, and who changes it."""
+"""The queue systems for the contract tests: a cluster with a limit, and what may change it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ Nodes = Mapping[str, Resources]
 
 
 class QueueCase(Protocol):
-    """A queue system on the sandbox, with one queue that has a limit and one that has none.
+    """A queue system on the sandbox, with two queues.
 
-    `queue` has 80 cores and 320 GB. `unlimited` is a queue without a limit.
-    """
+    `queue` has a limit of 80 cores and 320 GB. `unlimited` has no limit."""
 
     queue: str
     unlimited: str
@@ -38,13 +37,13 @@ class QueueCase(Protocol):
     def __init__(self, sandbox: Sandbox) -> None: ...
 
     def stored(self) -> Any:
-        """Returns the stored limits and the ledger, without versions and owners of fields."""
+        """Returns the limits and the ledger in the cluster, for comparison."""
 
     def stored_cores(self) -> int | None:
-        """Returns the stored limit of the queue in millicores; None: there is none to store."""
+        """Returns the limit of `queue` in millicores; None if this system stores none."""
 
     def change_elsewhere(self) -> None:
-        """Changes a part of the same object that dnm does not write."""
+        """Changes a part of the object that dnm does not write."""
 
     def ledger(self) -> str: ...
 
@@ -118,17 +117,17 @@ class NoneCase:
         return None
 
     def change_elsewhere(self) -> None:
-        """There is no object that could be changed."""
+        """Does nothing, because without a queue system there is no object."""
 
     def ledger(self) -> str:
         return ""
 
     def replace_ledger(self, text: str) -> None:
-        """There is no ledger."""
+        """Does nothing, because without a queue system there is no ledger."""
 
 
 class QuotaCase:
-    """A ResourceQuota that also limits what nodes do not raise, and a namespace without one."""
+    """A ResourceQuota, which also limits ConfigMaps, and a namespace without a ResourceQuota."""
 
     queue, unlimited = "dev", "free"
     HARD: ClassVar[dict[str, str]] = {
@@ -187,11 +186,11 @@ CASES: Mapping[str, type[QueueCase]] = {
 
 
 class KilledError(BaseException):
-    """The end of a process by SIGKILL: no handler of dnm catches it."""
+    """The exception that ends dnm as SIGKILL would: nothing in dnm catches it."""
 
 
 class DyingClient:
-    """A client that dies before or after its nth call; `calls` counts them."""
+    """A Kubernetes client that plays a kill of dnm before or after call number `at`."""
 
     def __init__(self, client: Any, at: int = 0, is_after: bool = False) -> None:
         self._client, self._at, self._is_after = client, at, is_after
@@ -218,7 +217,7 @@ class DyingClient:
 
 
 class _DyingPart:
-    """A part of a client, which dies with it."""
+    """A part of a DyingClient, such as `typed_objects`. Its calls count too."""
 
     def __init__(self, client: DyingClient, part: Any) -> None:
         self._client, self._part = client, part
@@ -228,7 +227,7 @@ class _DyingPart:
 
 
 class Host:
-    """One instance of dnm on one host: it writes limits and remembers the ledger as a registry."""
+    """An instance of dnm on a host: it writes limits and keeps the ledger, as a registry does."""
 
     def __init__(self, case: QueueCase, instance: str = "prod") -> None:
         self.case = case
@@ -271,7 +270,7 @@ class Host:
         return outcome
 
     def write_all(self, nodes: Nodes) -> None:
-        """Writes, and raises a failure of a single queue."""
+        """Writes the limits for these nodes. Raises QueueError if one queue failed."""
         for failure in self.write(nodes).failed.values():
             raise QueueError(failure)
 

@@ -1,4 +1,4 @@
-"""The ledger of an object of the sandbox, in an annotation, as the contract suite changes it."""
+"""Functions that read and replace the ledger, an annotation of an object in the sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEDGER = "dynamic-node-manager/ledger"
 
 
 def ledger_of(stored: Any) -> str:
-    """Returns the ledger of a stored object; empty: none."""
+    """Returns the ledger of an object of the sandbox; empty if it has none."""
     return str((stored["metadata"].get("annotations") or {}).get(LEDGER, ""))
 
 

@@ -1,4 +1,4 @@
-"""Sites with two queues of different systems or namespaces, and the troubles of one of them."""
+"""Sites with two namespaces that may have different queue systems, and troubles of one of them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _CPU, _MEMORY = "100", "200G"  # of a pod: one on each node
 
 
 class Half:
-    """A namespace with its queue system on a sandbox that it shares with another namespace. It has
-    a limit of 80 cores, unless its queue system is `none`."""
+    """A namespace with its queue system, on a sandbox with another one. Its queue has a limit of 80
+    cores, unless the system is `none`."""
 
     def __init__(self, sandbox: Sandbox, namespace: str, system: str) -> None:
         self.sandbox, self.namespace, self.system = sandbox, namespace, system
@@ -55,7 +55,7 @@ class Half:
             self._create_quota()
 
     def _create_quota(self) -> None:
-        """Sends a request, so that the API server records who has written the limits."""
+        """Creates the quota by a request, so that the API server records who wrote its limits."""
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
                  "spec": {"hard": {"requests.cpu": "900", "requests.memory": "9T"}}}  # fmt: skip
         session = KubeClient.connect(a_config(kubeconfig_path=self.sandbox.kubeconfig)).requests
@@ -67,7 +67,7 @@ class Half:
         return f"\n[namespace:{self.namespace}]\nqueue_system = {self.system}\n"
 
     def request(self, count: int) -> None:
-        """Creates pods that wait, one for each of `count` nodes."""
+        """Creates `count` pending pods, each of which needs a node."""
         toleration = {"key": FOR, "operator": "Equal", "value": self.namespace}
         spec: dict[str, Any] = {"tolerations": [toleration]}
         if self.system == "kueue":
@@ -82,14 +82,14 @@ class Half:
         )  # fmt: skip
 
     def end(self) -> None:
-        """Ends all pods."""
+        """Ends all pods of the namespace."""
         self.sandbox.finish_pods(self._pods, self.namespace)
         for number in range(1, self._workloads + 1):
             self.sandbox.delete("workloads", f"{self.namespace}-{number}", self.namespace)
         self._pods, self._workloads = [], 0
 
     def limit(self) -> Any:
-        """Returns the stored limit."""
+        """Returns the limit of the namespace's queue in the cluster."""
         if self.system == "yunikorn":
             return self.sandbox.queues_text()
         if self.system == "resource_quota":
@@ -100,9 +100,9 @@ class Half:
 
 
 class Trouble(NamedTuple):
-    """A trouble of the queue of `dev`. `begin` returns what ends it. `names`: a part of the reason
-    for an administrator. `calm`: the queue system of the other namespace. If dnm notices it only
-    when it writes (`is_of_writes`), it may lend nodes until then."""
+    """A trouble of the queue of `dev`. `begin` causes it and returns a function that ends it;
+    `names` is part of the message about it; `calm` is the queue system of the other namespace. With
+    `is_of_writes`, dnm notices it only when it writes, and may lend nodes until then."""
 
     system: str
     calm: str
@@ -141,7 +141,7 @@ def _ledger(plural: str, name: str, namespace: str, text: str) -> Any:
 
 
 def _unclear_quota(half: Half) -> Callable[[], object]:
-    """Changes a limit and breaks the ledger: then only an administrator knows its content."""
+    """Changes a limit and breaks the ledger, so that only an administrator knows the baseline."""
     item: Any = half.sandbox.get("resourcequotas", "q", "dev")
     hard = dict(item["spec"]["hard"])
     restore = _ledger("resourcequotas", "q", "dev", "{")(half)
@@ -198,8 +198,8 @@ TROUBLES = {
 
 
 class MixedSite:
-    """A site with two namespaces: `dev` gets the trouble, and `notebook` must not notice it. `dev`:
-    its section in the ini. `keys`: other keys."""
+    """A site with two namespaces: `dev` gets the trouble, which must not affect `notebook`. The
+    argument `dev` is its section in the ini, `keys` are other keys."""
 
     def __init__(
         self, sandbox: Sandbox, directory: Path, trouble: Trouble, dev: str = "", **keys: int
@@ -230,7 +230,7 @@ class MixedSite:
         return {"namespace_queue_paths": str(path)} if system in ("yunikorn", "kueue") else {}
 
     def run(self, number: int = 1) -> list[str]:
-        """Runs, with a minute after each. Returns the errors."""
+        """Plays `number` runs, a minute apart. Returns their errors and the queues' reasons."""
         errors: list[str] = []
         for _ in range(number):
             result = self.site.run()
@@ -245,6 +245,6 @@ class MixedSite:
         return not node["spec"].get("unschedulable")
 
     def nodes(self, half: Half) -> dict[str, Phase]:
-        """Returns the nodes of a half with their phases."""
+        """Returns node -> phase of the nodes that are lent to one of the namespaces."""
         nodes = self.site.registry.nodes.items()
         return {name: node.phase for name, node in nodes if node.namespace == half.namespace}

@@ -1,8 +1,7 @@
-"""The contract of every queue system, whatever it writes its limits into.
+"""Tests of the contract that every queue system keeps, in whatever object it writes its limits.
 
-A new queue system adds its case to `CASES` in harness.py, and its properties beside its checks. A
-test that a property excuses asserts the exception instead.
-"""
+A new queue system adds its case to `CASES` in harness.py, and its properties beside its checks. If
+a property excuses it from a test, the test asserts the different behaviour."""
 
 from __future__ import annotations
 
@@ -121,7 +120,7 @@ def test_two_instances_share_a_limit_and_leave_it_as_it_was(case: QueueCase) -> 
 
 
 def test_prepared_write_of_an_earlier_host_is_refused(case: QueueCase) -> None:
-    """The other host takes the Lease while this one sleeps just before its write."""
+    """Another host takes the Lease while this one is suspended just before its write."""
     asleep, awake = Host(case), Host(case)
     before = case.stored_cores()
     asked: list[str] = []

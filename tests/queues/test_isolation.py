@@ -1,8 +1,7 @@
-"""Trouble with the facts or writes of one queue never changes what happens to a queue of another
-system or namespace. The queue in trouble lends nothing, keeps what is lent, and names the reason.
+"""Tests that an unreadable or unwritable queue affects no queue of another system or namespace. It
+gets no nodes, keeps the lent ones, and reports the reason.
 
-Each row of `TROUBLES` is played on two equal sites. Only one of them has the trouble.
-"""
+Each row of `TROUBLES` is played on two equal sites, of which only one has the trouble."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Sandbox, Sandbox]]:
 
 
 def calm_nodes(mixed: MixedSite) -> tuple[list[str], object]:
-    """Returns the phases and the limit of the calm namespace's nodes."""
+    """Returns the phases of the nodes and the limit of the namespace without trouble."""
     return sorted(p.value for p in mixed.nodes(mixed.calm).values()), mixed.calm.limit()
 
 
@@ -95,7 +94,7 @@ def test_queue_with_refused_writes_leaves_nodes_to_a_calm_queue(
 
 
 def check_equal(troubled: MixedSite, quiet: MixedSite, runs: int) -> list[str]:
-    """Plays runs on both sites and compares the calm namespaces. Returns the troubled's errors."""
+    """Plays runs on both sites, of which the calm namespaces must agree. Returns the errors."""
     errors = []
     for number in range(runs):
         errors += troubled.run()

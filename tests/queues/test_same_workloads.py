@@ -1,8 +1,7 @@
-"""The same six workloads in each queue system: how many nodes the first run requests for them.
+"""Tests of how many nodes the first run requests for the same six workloads in each queue system.
 
-The limit of the queue is used up in each case. The row of a workload names the queue systems that
-force another decision.
-"""
+The queue's limit is used up in each case. If a queue system forces another number, the row of the
+workload has it."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ class Pods(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Pods of controllers, the nodes that they need, and what other queue systems decide."""
+    """A workload, the number of nodes that it needs, and queue system -> another number."""
 
     controllers: tuple[Pods, ...]
     nodes: int

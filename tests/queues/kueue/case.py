@@ -1,5 +1,5 @@
-"""Kueue as the contract suite sees it: plain objects, without Kueue's controller. The suite judges
-what dnm reads and writes."""
+"""Kueue for the contract tests: only its objects, without Kueue's controller. The tests check what
+dnm reads and writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FREE = {"cpu": "80", "memory": "320G"}
 
 
 class KueueCase:
-    """A queue with a quota of its own for lent nodes, and a queue without their flavor."""
+    """A ClusterQueue with the flavor of lent nodes and a quota, and one without the flavor."""
 
     queue, unlimited = "a8", "free"
 
@@ -45,7 +45,7 @@ class KueueCase:
         return [queue and queue["spec"] for queue in queues], self.stored_cores(), self.ledger()
 
     def stored_cores(self) -> int | None:
-        """Returns the quota of the ClusterQueue and its Cohort. An empty Cohort lends nothing."""
+        """Returns the ClusterQueue's own quota plus that of its Cohort, which dnm raises."""
         groups = (self._cohort().get("spec") or {}).get("resourceGroups") or []
         rows = [row for group in groups for row in group["flavors"][0]["resources"]]
         lent = [row["nominalQuota"] for row in rows if row["name"] == "cpu"] or ["0"]

@@ -1,4 +1,4 @@
-"""A cluster with objects of Kueue, and the facts that dnm reads of it."""
+"""A fixture that stores objects of Kueue in a cluster and returns what dnm reads of them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def a_kueue_config(sandbox: Sandbox, **changes: Any) -> Config:
 
 @pytest.fixture
 def read(sandbox: Sandbox) -> Read:
-    """Returns a function that stores objects, with a queue and its flavors unless they are among
-    them, and returns the facts of the cluster."""
+    """Returns a function that stores these objects, and the usual queue and flavors if they are
+    missing. It returns what dnm reads."""
 
     def store_and_read(*objects: dict[str, Any], **changes: Any) -> KueueFacts:
         usual = (a_cluster_queue("a8", QUOTAS), a_flavor(), a_flavor("permanent"),

@@ -25,7 +25,7 @@ def an_object(kind: str, name: str, spec: Mapping[str, Any], **more: Any) -> dic
 
 
 def a_group(quotas: Quotas, **limits: str) -> dict[str, Any]:
-    """Returns a resource group; `limits`: borrowingLimit or lendingLimit of the last flavor."""
+    """Returns a resource group; `limits` are borrowingLimit or lendingLimit of the last flavor."""
     flavors = [
         {"name": flavor, "resources": [
             {"name": name, "nominalQuota": text, **(limits if flavor == list(quotas)[-1] else {})}
@@ -64,7 +64,7 @@ def a_pod_set(count: int, cpu: str = "4", memory: str = "16G", **more: Any) -> d
 def a_workload(
     name: str, pod_sets: Sequence[Mapping[str, Any]], namespace: str = "dev", **more: Any
 ) -> dict[str, Any]:
-    """Returns a Workload that has no condition, as most that wait."""
+    """Returns a Workload, by default without any condition, as most waiting ones are."""
     spec = {"active": True, "priority": more.pop("priority", 0), "queueName": "q",
             "podSets": list(pod_sets), **more.pop("spec", {})}  # fmt: skip
     return an_object("Workload", name, spec, namespace=namespace, **more)

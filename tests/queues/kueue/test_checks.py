@@ -1,4 +1,4 @@
-"""The faults that dnm refuses and `dnm check` reports. A real Kueue accepts each of them."""
+"""Tests of configurations of Kueue that dnm refuses and `dnm check` reports, but Kueue accepts."""
 
 from __future__ import annotations
 
@@ -227,14 +227,14 @@ def test_role_grants_exactly_the_permissions_of_a_run(sandbox: Sandbox) -> None:
 def test_cohort_that_only_a_local_queue_names_needs_no_right_for_all_cohorts(
     sandbox: Sandbox,
 ) -> None:
-    """The role names each Cohort that dnm may write."""
+    """dnm's role permits writing single Cohorts by name, not all of them."""
     policy = NamespacePolicy(name="dev", queue="dev", node_types=("a",), queue_system="kueue")
     asked = checks.permissions(a_kueue_config(sandbox, namespaces={"dev": policy}))
     assert "patch" not in {item.verb for item in asked}
 
 
 def lend(sandbox: Sandbox) -> None:
-    """Reads and writes as a run does. Raises DnmError."""
+    """Reads Kueue's objects and adds a lent node as a run does. Raises DnmError."""
     config = a_kueue_config(sandbox)
     kube = KubeClient.connect(config)
     if unread := SYSTEM.collect(config, kube).unread:

@@ -1,4 +1,4 @@
-"""The Workloads that request lent nodes: cases that a real Kueue 0.19.2 has shown, and bounds."""
+"""Tests of which Workloads request lent nodes, in cases from a real Kueue 0.19.2, and of bounds."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_head_that_can_never_fit_blocks_a_strict_queue(
 
 
 def test_pods_beyond_the_own_quota_request_nodes(read: Read) -> None:
-    """The queue has quota for 20 pods, and each of 28 plain pods has a Workload."""
+    """The queue's own quota is for 20 pods. There are 28 single pods, each with a Workload."""
     plain = [a_workload(f"p{number:02}", [a_pod_set(1)]) for number in range(28)]
     assert len(counts(read(*plain))) == 8
 
@@ -176,7 +176,7 @@ def test_use_is_the_reserved_quota_of_lent_nodes(read: Read) -> None:
 
 
 def test_each_pod_set_has_a_flavor_of_its_own(read: Read) -> None:
-    """The leader fits the queue's own quota, the workers need lent nodes."""
+    """Within a Workload, the leader fits the queue's own quota, and the workers need lent nodes."""
     sets = [{**a_pod_set(1), "name": "leader"}, {**a_pod_set(40), "name": "workers"}]
     assert counts(read(a_workload("w", sets))) == [("w", 40)]
 

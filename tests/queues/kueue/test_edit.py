@@ -1,4 +1,4 @@
-"""The Cohort that dnm writes, as a value: quota, ledger, and other writers."""
+"""Tests of the manifest of the Cohort that dnm writes: quota, ledger, and other writers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wants(
 
 
 def written(facts: KueueFacts, manifest: dict[str, Any]) -> KueueFacts:
-    """Returns the facts after the API server has applied a manifest."""
+    """Returns Kueue's objects as dnm reads them after it applied a manifest."""
     (group,) = manifest["spec"]["resourceGroups"]
     (flavor,) = group["flavors"]
 
@@ -64,7 +64,7 @@ def written(facts: KueueFacts, manifest: dict[str, Any]) -> KueueFacts:
 
 
 def play(facts: KueueFacts, wanted: QueueWants) -> tuple[KueueFacts, str | None]:
-    """Plans and applies; returns the facts and the ledger for the registry."""
+    """Plans an edit and applies it; returns the new objects and the ledger for the registry."""
     edit = plan_cohorts(facts, wanted)
     (item,) = edit.planned
     after = written(facts, item.manifest) if item.is_changed else facts

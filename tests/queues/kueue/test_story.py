@@ -1,5 +1,5 @@
-"""Runs of dnm beside objects of Kueue. The test itself admits Workloads, as Kueue was seen to do:
-no code decides for Kueue here."""
+"""Runs of dnm beside objects of Kueue. The tests themselves admit Workloads, as a real Kueue was
+observed to do; there is no model of Kueue's decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOO_MUCH = "couldn't assign flavors to pod set main: insufficient quota for cpu 
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """A ClusterQueue for 20 pods on two full nodes."""
+    """Builds a site with a ClusterQueue for 20 pods and two full permanent nodes."""
     with_apply(sandbox)
     sandbox.add_machine_type("a", labels={LABEL: "true"}, taints=[TAINT])
     for namespace in ("dnm", "dev"):
@@ -111,7 +111,7 @@ def test_job_of_a_workshop_gets_the_fewest_nodes_and_returns_all(
 def test_workload_that_waits_for_a_moment_only_causes_no_conversion(
     sandbox: Sandbox, site: Site
 ) -> None:
-    """It fits the queue's own quota, so that Kueue admits it without dnm."""
+    """The Workload fits the queue's own quota, so that Kueue will admit it without dnm."""
     sandbox.create(a_workload("small", [a_pod_set(20)]))
     run_for(site, 3)
     assert site.lent() == [] and not site.registry.requests
@@ -142,7 +142,7 @@ def test_kueue_that_is_away_gets_no_node_and_loses_none(sandbox: Sandbox, site: 
 
 
 def test_own_quota_of_permanent_nodes_is_no_use_of_lent_nodes(sandbox: Sandbox, site: Site) -> None:
-    """Twenty pods on permanent nodes do not keep lent nodes."""
+    """Pods that use the own quota on permanent nodes do not keep lent nodes from being returned."""
     own = a_workload("own", [a_pod_set(20)])
     usage = {"cpu": "80", "memory": "320G"}
     sandbox.create({**own, "status": admitted("a8", "permanent", 20, usage)})
@@ -157,7 +157,7 @@ def test_own_quota_of_permanent_nodes_is_no_use_of_lent_nodes(sandbox: Sandbox, 
 
 
 def test_ledger_that_another_client_has_written_is_replaced(sandbox: Sandbox, site: Site) -> None:
-    """On a real API server `kubectl annotate` owns the annotation afterwards."""
+    """The test plays `kubectl annotate`, which on a real API server then owns the annotation."""
     sandbox.create(a_workload("workshop", [a_pod_set(75)]))
     sandbox.tick(1)
     run_for(site, 2)
@@ -169,7 +169,7 @@ def test_ledger_that_another_client_has_written_is_replaced(sandbox: Sandbox, si
 
 
 def test_workload_waits_until_enough_nodes_are_idle(sandbox: Sandbox, site: Site) -> None:
-    """Kueue admits it as a whole, so that three of five nodes would go back unused."""
+    """Kueue admits a Workload as a whole, so three of five nodes would be returned unused."""
     site.change(exclude_nodes="a[004-012]")
     sandbox.create(a_workload("workshop", [a_pod_set(75)], status=pending(TOO_MUCH)))
     sandbox.tick(30)
@@ -195,7 +195,7 @@ def test_partial_admission_takes_the_nodes_that_are_idle(sandbox: Sandbox, site:
 def test_nodes_that_wait_for_the_rest_of_their_workload_are_no_unused_nodes(
     sandbox: Sandbox, site: Site
 ) -> None:
-    """Six runs lend a node each. None can be used before the last has joined."""
+    """Each of six runs lends a node, and none can be used before the last one has joined."""
     site.change(max_conversions_per_run="1")
     sandbox.create(a_workload("workshop", [a_pod_set(96)]))
     sandbox.tick(30)
@@ -249,7 +249,7 @@ def test_half_of_a_workload_is_returned_and_lent_again_with_the_rest(
 
 
 def test_second_chance_of_a_queue_completes_a_workload(sandbox: Sandbox, site: Site) -> None:
-    """Nothing admitted the first Workload, and its nodes went back unused."""
+    """Kueue did not admit the first Workload, so its nodes were returned unused."""
     sandbox.create(a_workload("first", [a_pod_set(48)]))
     sandbox.tick(30)
     run_for(site, 14)

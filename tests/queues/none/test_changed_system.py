@@ -1,5 +1,5 @@
-"""Another queue_system while nodes are lent: the run stops and names the cause, and no ledger is
-lost."""
+"""Tests of a changed `queue_system` while nodes are lent: the run stops and names the cause, and no
+ledger is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def runs(site: Site, number: int) -> Pass:
 
 
 def lending(sandbox: Sandbox, directory: Path, system: str) -> Site:
-    """Returns a site on which a001 serves with this queue system."""
+    """Returns a site with this queue system, on which a001 is lent and serves."""
     site = Site(sandbox, directory / "site", **SYSTEMS[system])
     runs(site, 2)
     assert site.lent() == ["a001"] and site.registry.last_run.queue_systems == {"dev": system}

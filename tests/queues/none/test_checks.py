@@ -158,7 +158,7 @@ def test_missing_namespace_of_the_lease_is_named_with_the_next_step(
 def test_pods_without_a_queue_system_are_checked_beside_unreadable_limits(
     sandbox: Sandbox, tmp_path: Path, document: str
 ) -> None:
-    """Once, the trouble of YuniKorn's limits hid the pods of all namespaces."""
+    """Once, unreadable limits of YuniKorn hid findings about pods of other namespaces."""
     build_site(sandbox, 3, "none")
     sandbox.set_queues(document)
     site = Site(

@@ -51,7 +51,7 @@ def test_workshop_without_a_queue_system_gets_the_fewest_nodes_and_returns_all(
 
 
 def test_pods_of_other_namespaces_never_run_on_a_lent_node(sandbox: Sandbox, site: Site) -> None:
-    """They wait, and cause no conversion, since their namespace is not monitored."""
+    """The pods wait and request no node, because their namespace is not monitored."""
     add_workshop(sandbox, queue_system="none")
     sandbox.add_pods(5, "others", cpu="4", memory="16G", name="other")
     sandbox.tick(1)
@@ -69,7 +69,7 @@ def test_pod_that_fits_no_node_type_causes_no_conversion(sandbox: Sandbox, site:
 
 
 def test_scheduler_that_judges_no_pod_gets_no_node(sandbox: Sandbox, site: Site) -> None:
-    """The pods have no condition, as when kube-scheduler is down."""
+    """kube-scheduler is down and sets no condition, so that dnm cannot know what pods lack."""
     add_workshop(sandbox, queue_system="none")
     site.run()
     assert site.lent() == [] and not site.registry.requests
@@ -78,7 +78,7 @@ def test_scheduler_that_judges_no_pod_gets_no_node(sandbox: Sandbox, site: Site)
 def test_namespace_without_queue_system_is_served_beside_a_queue(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The limits of YuniKorn contain its own nodes only, and are as before at the end."""
+    """YuniKorn's limits contain only the nodes lent to its queue, and are as before at the end."""
     build_site(sandbox, 12, "none")
     sandbox.set_queues(WORKSHOP_QUEUES)
     before = sandbox.queues_text()

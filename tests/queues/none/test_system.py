@@ -1,4 +1,4 @@
-"""Namespaces without a queue system: nothing is written, and every rule of dnm applies as usual."""
+"""Tests of namespaces without a queue system: dnm writes no limit, and all rules apply as usual."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_idle_node_is_fenced() -> None:
 
 @pytest.mark.parametrize(("minutes", "is_kept"), [(5, True), (20, False)], ids=["new", "old"])
 def test_pod_without_a_verdict_keeps_idle_nodes_for_a_while(minutes: int, is_kept: bool) -> None:
-    """A pod whose scheduler does not exist never gets a verdict."""
+    """A pod that names a missing scheduler gets no condition, so it cannot keep nodes for ever."""
     created = f"{NOW - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
     plan = idle_node().with_pods(*waiting(1, is_undecided=True, created=created)).plan()
     expected = Phase.SERVING if is_kept else Phase.RELEASING
@@ -164,7 +164,7 @@ def test_pod_without_a_verdict_keeps_idle_nodes_for_a_while(minutes: int, is_kep
 
 
 def test_application_of_another_namespace_takes_no_pods_away() -> None:
-    """A tenant of YuniKorn may name any application, also one called like a namespace."""
+    """A pod of a YuniKorn queue may have an application id equal to a namespace without queue."""
     namespaces = {**YUNIKORN, **ALONE}
     config = a_config(namespaces=namespaces, pending_grace=timedelta(0))
     intruder = pods(1, app_id="lab", created="2020-01-01T00:00:00Z")
@@ -195,6 +195,6 @@ def test_young_pod_without_a_verdict_keeps_a_node_but_requests_none() -> None:
 
 
 def test_node_of_an_earlier_queue_is_returned_when_it_is_idle() -> None:
-    """The site changed queue_system while a node was lent to a queue of YuniKorn."""
+    """The site removed YuniKorn as queue_system while a node was lent to one of its queues."""
     plan = idle_node(QUEUE).plan()
     assert [type(action) for action in plan.actions] == [Fence]

@@ -1,5 +1,5 @@
-"""A StatefulSet below a ResourceQuota in the sandbox: what the API server's quota admission and
-kube-controller-manager do, played by a test."""
+"""A StatefulSet in a namespace with a ResourceQuota in the sandbox. A test plays what the API
+server's quota admission and kube-controller-manager do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ QUOTA, OWNER = "course", "workshop"
 
 
 class Controllers:
-    """Creates pods while the quota has free capacity. `is_asleep`: the controller waits for its
-    next try, and only the status of the quota follows."""
+    """The controllers: they create pods while the quota permits. With `is_asleep`, the workload
+    controller waits for its next try, and only the quota's status is updated."""
 
     def __init__(self, sandbox: Sandbox, replicas: int, pods_of_quota: int) -> None:
         self.sandbox, self.is_asleep, self._number = sandbox, False, 0
@@ -33,7 +33,7 @@ class Controllers:
         self.sync()
 
     def apply(self) -> None:
-        """Applies the manifest of the quota again, on the client side."""
+        """Applies the manifest of the quota again, as a client-side `kubectl apply`."""
         client = KubeClient.connect(a_config(kubeconfig_path=self.sandbox.kubeconfig))
         patch = {"spec": {"hard": dict(self.hard)}}
         client.typed_objects.patch_object("ResourceQuota", "dev", QUOTA, patch)

@@ -34,7 +34,7 @@ HARD = {"requests.cpu": "80", "requests.memory": "320Gi"}
 def findings(
     sandbox: Sandbox, directory: Path, spec: dict[str, Any], status: dict[str, Any] | None
 ) -> list[Finding]:
-    """Returns what `dnm check` reports of the queue system; without a quota if `spec` is empty."""
+    """Returns the findings of `dnm check` about queues, with a quota unless `spec` is empty."""
     build_site(sandbox, 3, "none")
     if spec:
         metadata = {"name": "q", "namespace": "dev"}
@@ -82,7 +82,7 @@ def test_check_reports_an_unreadable_quota_as_unreadable(sandbox: Sandbox, tmp_p
 
 
 def test_reported_use_counts_each_pod_once() -> None:
-    """The quota counts 10 pods; dnm sees 4 that run, 3 in a group, and 3 refused ones more."""
+    """The quota reports 10 cores in use. dnm takes these, and adds no pods that it sees to them."""
     shape = PodShape(request={"cpu": 1000})
     pod = Pod(namespace="dev", name="w", shape=shape)
     demand = Demand(queues={"dev": QueueDemand(queue="dev", used={"cpu": 4000})}, groups=(),

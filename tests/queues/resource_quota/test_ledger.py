@@ -1,5 +1,5 @@
-"""The content of a ResourceQuota's limits: one row for each case, and any sequence of lends and
-manifests."""
+"""Tests of how dnm knows which lent nodes the limits of a ResourceQuota contain, in single cases
+and in random sequences of lends and manifests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wants(*names: str, instance: str = "prod", **floors: int) -> QueueWants:
 
 
 def written(item: PlannedQuota) -> ResourceQuota:
-    """Returns the object as the API server has it after the patch."""
+    """Returns the ResourceQuota as it is after dnm's patch."""
     notes: dict[str, str | None] = {**item.quota.annotations, **item.annotations}
     kept = {key: text for key, text in notes.items() if text is not None}
     return replace(item.quota, hard=item.hard, annotations=kept)
@@ -49,15 +49,15 @@ TEXT_1 = FIRST.annotation
 
 
 def test_answer_without_a_ledger_gives_the_first_limits_back() -> None:
-    """Registry and ledger are lost while two nodes are lent, and an administrator answers
-    that the limits contain these."""
+    """While two nodes are lent, registry and ledger are lost, and an administrator answers that the
+    limits contain the nodes."""
     answered = replace(LENT, annotations={ANSWER: "total"})
     planned = plan_quota(answered, NEVER, wants("a1", "a2"))
     assert plan_quota(written(planned), planned.ledger, wants()).hard == HARD
 
 
 def test_partial_manifest_changes_its_limits() -> None:
-    """Server-side apply of a manifest that has only the limit of cpu."""
+    """The manifest, by server-side apply, has only the limit of cpu."""
     changed = replace(LENT, hard={**LENT.hard, "requests.cpu": "300"},
                       manifest={"requests.cpu": "300"})  # fmt: skip
     planned = plan_quota(changed, LEDGER_2, wants("a1", "a2"))
@@ -270,7 +270,7 @@ class Machine:
 def test_write_without_nodes_restores_the_object(
     hard: dict[str, str], steps: list[tuple[str, str, frozenset[str]]]
 ) -> None:
-    """A question is allowed if the ledger was lost, never a wrong limit."""
+    """If the ledger was lost, dnm may ask an administrator, but it never writes a wrong limit."""
     machine = Machine(hard)
     try:
         for step in steps:
@@ -301,9 +301,9 @@ CHANGES = st.lists(
 def test_limits_follow_manifests_and_edits(
     changes: list[tuple[str, Any]], keeps_manifest: bool
 ) -> None:
-    """A manifest sets limits without lent nodes, and an edit adds to limits with them. Two
-    instances run after each change. `keeps_manifest`: the manifest is an annotation, which an edit
-    leaves alone; else managedFields lose the limit."""
+    """Limits of a manifest do not contain lent nodes; an edit adds to limits that do. Two instances
+    run after each change. `keeps_manifest` means that the manifest is an annotation, which an edit
+    keeps; else the edit is visible in managedFields only."""
     machine, expected = Machine(dict(HARD)), {key: amount_of(key, HARD[key]) for key in HARD}
     nodes: dict[str, frozenset[str]] = {"prod": frozenset(), "test": frozenset()}
     for action, content in [*changes, ("prod", frozenset()), ("test", frozenset())]:

@@ -22,14 +22,14 @@ RBAC = Path(__file__).parents[3] / "etc" / "rbac-resource-quota.yaml"
 
 
 def own_roles() -> list[dict[str, Any]]:
-    """Returns the roles of etc/rbac-resource-quota.yaml, first that of every site."""
+    """Returns the roles of etc/rbac-resource-quota.yaml, first the one that each site needs."""
     manifests = yaml.safe_load_all(RBAC.read_text())
     return [item for item in manifests if item["kind"] == "Role"]
 
 
 @pytest.fixture
 def course(sandbox: Sandbox) -> Controllers:
-    """Returns a StatefulSet of 40 pods in a quota of 10, beside a node that holds 16."""
+    """Builds a StatefulSet of 40 pods with a quota for 10, and a permanent node for 16."""
     for name in ("dev", "dnm"):
         sandbox.add_namespace(name)
     sandbox.add_machines(4)
@@ -57,8 +57,8 @@ def play(course: Controllers, site: Site, runs: int) -> Iterator[str]:
 
 
 def play_until_raised(course: Controllers, site: Site) -> None:
-    """Plays runs until the quota contains a node. The controller has been refused for ten minutes,
-    and is asleep for as long again."""
+    """Plays runs until dnm has raised the quota by a node. The controller's last try was refused,
+    and its next one is ten minutes away."""
     course.is_asleep = True
     site.sandbox.tick(600)
     while course.quota["spec"]["hard"] == course.hard:
@@ -87,8 +87,8 @@ def test_refused_pods_get_nodes_and_the_quota_is_restored(course: Controllers, s
 def test_unused_node_is_kept_until_the_controller_tries_again(
     course: Controllers, site: Site
 ) -> None:
-    """The controller is asleep: the quota admits the pods, and the node stays, which would be
-    returned after a minute."""
+    """The quota admits the pods, but the controller waits for its next try. Without this rule, dnm
+    would return the node after a minute."""
     play_until_raised(course, site)
     assert [*play(course, site, 3)] == []
     assert site.lent() and len(course.pods()) == 10
@@ -114,8 +114,8 @@ def test_node_is_returned_if_the_controller_never_creates_the_pods(
 def test_manifest_applied_before_every_run_keeps_no_unused_node(
     course: Controllers, site: Site
 ) -> None:
-    """A GitOps controller restores the limits at once, so that each run finds them without nodes:
-    the quota then looked as if its pods used all of it."""
+    """A GitOps controller restores the limits before each run. Once, the quota then looked as if
+    pods used all of it, which kept the node."""
     assert [*play(course, site, 5)] == []
     assert site.lent()
     course.scale(0)
@@ -127,7 +127,7 @@ def test_manifest_applied_before_every_run_keeps_no_unused_node(
 
 
 def test_pods_that_no_quota_admits_request_no_node(course: Controllers, site: Site) -> None:
-    """A container has no request for memory, which the quota limits: the API server refuses it."""
+    """The quota limits memory, so the API server refuses pods without a request for memory."""
 
     def change(item: Any) -> None:
         item["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].pop("memory")
@@ -200,7 +200,7 @@ def test_each_verb_of_the_role_is_needed(course: Controllers, site: Site, name: 
 def test_missing_role_for_waking_is_no_error(
     course: Controllers, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The missing permission is a note, and no error: the controller tries again by itself."""
+    """Without the permission, dnm cannot make the controller retry at once; it retries later."""
     site = make_site(sandbox, tmp_path, wake_workloads="true")
     sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own_roles()[0]])
     play_until_raised(course, site)

@@ -1,4 +1,4 @@
-"""Writes of ResourceQuotas in several namespaces, of which some are refused."""
+"""Tests of writing ResourceQuotas in several namespaces, if the API server refuses some."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ READ = ("resourcequotas", "limitranges", "replicasets", "statefulsets", "jobs")
 
 
 class Courses:
-    """A namespace with a full quota for each of three courses, and a StatefulSet that it refuses.
-    The account of dnm may do in each namespace what `patches` has."""
+    """Three namespaces, each with a full quota and a StatefulSet that it refuses. In each, dnm's
+    account may patch only the kinds of objects in `patches`."""
 
     ALL: ClassVar[tuple[str, ...]] = ("resourcequotas", "statefulsets", "jobs")
 
@@ -69,7 +69,7 @@ class Courses:
         return [WOKEN in (owner["metadata"].get("annotations") or {}) for owner in owners]
 
     def follow(self) -> None:
-        """Plays the controller of quotas."""
+        """Plays the quota controller: copies the new limits into the status of each quota."""
         for name in NAMES:
             self.sandbox.edit("resourcequotas", "q", _take_over, name)
 
@@ -99,7 +99,7 @@ def test_refused_write_of_a_quota_does_not_stop_writes(courses: Courses) -> None
 
 
 class Conflicts:
-    """The client's objects; the first writes of a quota meet a write of another client."""
+    """dnm's client, with another client that writes a quota just before dnm's first tries."""
 
     def __init__(self, client: KubeClient, namespace: str, times: int) -> None:
         self._objects = client.typed_objects
@@ -169,7 +169,7 @@ def test_refused_write_with_an_unreadable_result_is_no_change(courses: Courses) 
 
 
 class Unseen(Conflicts):
-    """The client's objects; a quota is unreadable after the first attempt to write it."""
+    """dnm's client, to which a quota is unreadable after its first attempt to write it."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         super().__init__(client, namespace, 0)

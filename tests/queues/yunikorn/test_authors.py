@@ -1,4 +1,4 @@
-"""Each row of the table that decides which ledger describes the limits, by a case of its own."""
+"""Tests of the table that decides which ledger describes the limits, with a case for each row."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ COMMENT = "# a comment\n"
 
 
 class Case(NamedTuple):
-    """The ConfigMap, the record and the owners. `asks`: a part of the question. `lent`: the nodes
-    in the chosen ledger, for each instance."""
+    """A ConfigMap, the ledger of the last run and the fields' owners. Expected: `asks` is part of
+    dnm's question, `lent` has instance -> nodes in the chosen ledger."""
 
     text: str
     ledger: str
@@ -70,7 +70,7 @@ def changed(ledger: str | None, **fields: object) -> str:
 
 
 def older_state() -> Case:
-    """The other instance continued an older record, since the text has the same bytes again."""
+    """The text equals an earlier one again, so the other instance used its outdated ledger."""
     other = nodes_of("root.x", "m1", size={"vcore": 128_000})
     made = lend(ONE_LIMIT, X)
     both = edit(made.text, made.ledger, other, instance="test")
@@ -91,20 +91,20 @@ def total_as_baseline() -> Case:
 
 
 def other_baselines() -> Case:
-    """The administrator answered that the limits contain nothing, then restored the annotation."""
+    """An administrator answered that the limits contain no nodes, then restored the ledger."""
     text = checksum(FIRST.text)
     asks = "the last run recorded other baselines"
     return Case(FIRST.text, FIRST.ledger, encode_ledger(Ledger(text=text, origin=text)), asks=asks)
 
 
 def lost_section() -> Case:
-    """The ledger was lost, and the other instance took the limits for baselines."""
+    """The ledger was lost, and another instance then took the limits for baselines."""
     other = edit(FIRST.text, "", M1, instance="q")
     return Case(other.text, other.ledger, FIRST.noted, ONE, lent={"prod": {"n1"}, "q": {"m1"}})
 
 
 def unclear_section() -> Case:
-    """An administrator removed the section, but not the limits, from the annotation."""
+    """An administrator removed this instance's part of the ledger, but did not change limits."""
     asks = "the document differs from the one that the last run recorded"
     return Case(FIRST.text, changed(FIRST.ledger, sections={}), FIRST.noted, ONE, asks=asks)
 
@@ -123,7 +123,7 @@ def unwritten_section() -> Case:
 
 
 def newer_ledger() -> Case:
-    """The other instance has lent since, and an administrator put the older text back."""
+    """Another instance has lent a node, then an administrator restored the older text."""
     other = edit(FIRST.text, FIRST.ledger, M1, instance="q")
     asks = "is 1128, which dnm itself wrote earlier"
     return Case(FIRST.text, other.ledger, FIRST.noted, ONE, asks=asks)
@@ -223,7 +223,7 @@ def test_every_row_has_a_case() -> None:
 
 
 def test_table_decides_every_case() -> None:
-    """The last row of each part applies to the facts of every case, whatever they are."""
+    """The last row of each part of the table applies to any facts, so one row always decides."""
     for case in CASES.values():
         facts = case.facts if isinstance(case, Case) else case().facts
         assert all(part[-1].applies(facts) for part in TABLE.values())

@@ -1,4 +1,4 @@
-"""Three ways to compare limits for their baselines, and an administrator's answer about them."""
+"""Tests of how dnm finds the baselines of changed limits, and of an administrator's answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_single_limit_back_at_its_baseline_keeps_the_other_limits() -> None:
 
 
 def test_new_limit_beside_limits_at_their_baselines_is_a_new_baseline() -> None:
-    """Memory is at its baseline, so the new vcore came with it. The other queue is unchanged."""
+    """The memory is at its baseline, so the changed vcore of that queue is a new baseline too."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
     text = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {vcore: 90, memory: 320G}")
@@ -83,7 +83,7 @@ def test_any_other_limit_is_a_new_total() -> None:
 
 
 def test_total_below_the_lent_amount_is_left_unchanged() -> None:
-    """An emergency limit of an administrator: dnm does not raise it, and at last keeps it."""
+    """An administrator set an emergency limit. dnm does not raise it, and keeps it at the end."""
     made = lend(TREE, TWO)
     edited = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
     edited = change(edited, "max: {vcore: 336,", "max: {vcore: 10,")

@@ -1,4 +1,4 @@
-"""A number that dnm cannot rewrite blocks its own queue, and nothing else."""
+"""Tests of a limit with a spelling that dnm cannot rewrite: it blocks only its own queue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OTHER = {A: nodes_of(B, "m1", "m2"), B: nodes_of(A, "m1", "m2")}
 
 
 def written(case: str) -> tuple[str, str, str]:
-    """Returns a document with an unwritable number. No queue above it has a lower limit."""
+    """Returns a document with a number that dnm cannot rewrite, its queue, and dnm's reason."""
     spelling, queue, why = BLOCKED[case]
     text = change(TREE, "              max: {vcore: 1000, memory: 4T}\n", "")
     text = change(text, "          - name: free\n", "          - name: free\n            #\n")
@@ -86,8 +86,8 @@ def test_unwritable_limit_does_not_block_other_queues(case: str) -> None:
 
 
 def test_limit_that_became_unwritable_keeps_its_value_until_repaired() -> None:
-    """The limit keeps its value while all others shrink and the nodes are returned. Once it is
-    writable, it shrinks too."""
+    """The limit keeps its value while nodes are returned and all other limits shrink. Once dnm can
+    rewrite it, it shrinks too."""
     made = lend(TREE, {**TWO, **nodes_of(B, "m1")})
     text = change(made.text, "max: {vcore: 336,", 'max: {vcore: "33\\x36",')
     still = edit(text, made.ledger, {**TWO, **nodes_of(B, "m1")})
@@ -151,7 +151,7 @@ SPELLINGS = ["' 80 '", '" 80"', "80", "'80'", "|-\n                      80", "!
 @pytest.mark.parametrize("before", SPELLINGS)
 @pytest.mark.parametrize("after", ["' {} '", '"{}"', "{}", "'{} '", "|-\n                      {}"])
 def test_limit_with_changed_spelling_shrinks_after_a_return(before: str, after: str) -> None:
-    """Quoted spaces, or a block: an administrator has changed the number's spelling since."""
+    """After the lend, an administrator spelled the same number with quotes or as a block."""
     text = change(
         TREE, "max: {vcore: 80, memory: 320G}", f"max:\n                    vcore: {before}"
     )

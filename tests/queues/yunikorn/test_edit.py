@@ -1,4 +1,4 @@
-"""The next document: the path of a queue, several instances, sizes, and the planned edit."""
+"""Tests of the document that dnm writes next: paths of queues, several instances, sizes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ OTHER_STATES = {
 
 @pytest.mark.parametrize("state", OTHER_STATES.values(), ids=OTHER_STATES)
 def test_edit_is_planned_again_on_a_changed_document(state: ConfigMap) -> None:
-    """dnm edits the other client's text, and does not overwrite it."""
+    """If another client has changed the document, dnm edits the new text and keeps the change."""
     planned = lend(TREE, ONE)
     source_document = resolve_document(state, None)
     again = edit_source(source_document, wants(ONE, remembered=""), planned)
@@ -210,7 +210,7 @@ def test_instance_without_lent_nodes_keeps_its_recorded_baselines() -> None:
 
 
 def test_limit_that_could_not_grow_is_recognized_by_the_next_run() -> None:
-    """A zero above forbids growth: the limit keeps its baseline while nodes are lent."""
+    """An ancestor's limit of zero closes the queue: its limit stays at the baseline."""
     closed = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 4T}")
     closed = change(closed, "guaranteed: {vcore: 40, memory: 100G}", "guaranteed: {memory: 100G}")
     closed = change(closed, "max: {vcore: 80, memory: 320G}", "max: {vcore: 0, memory: 320G}")

@@ -1,4 +1,4 @@
-"""The annotation is lost or reset to an older state: dnm never adds an amount twice."""
+"""Tests of a ledger annotation that is lost or reset: dnm never adds a node's amount twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Nodes = Mapping[str, Mapping[str, Resources]]
 def edit_without_ledger(
     text: str, nodes: Nodes, last_ledger: str | None, **more: object
 ) -> QueueEdit:
-    """Returns the next edit, by an instance with the ledger `then` from its last run."""
+    """Returns the edit of a document without ledger, by a run that recorded `last_ledger`."""
     return edit(text, "", nodes, remembered=last_ledger, **more)  # type: ignore[arg-type]
 
 
@@ -85,7 +85,7 @@ def test_lost_ledger_restores_a_manually_lowered_limit() -> None:
 
 
 def test_older_ledger_beside_newer_limits_is_replaced() -> None:
-    """A tool that restores annotations only has this effect: 336 would become 464."""
+    """A tool restored only the annotation. By it, dnm would add a node twice (336 to 464)."""
     queue_edit, two = lend(TREE, ONE), lend(TREE, TWO)
     again = edit(two.text, queue_edit.ledger, TWO, remembered=two.ledger)
     assert (again.text, again.ledger) == (two.text, two.ledger)
@@ -138,13 +138,13 @@ def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, 
 
 
 def test_lent_nodes_without_a_recorded_ledger_need_an_administrator() -> None:
-    """The state after the takeover of another tool's registry."""
+    """The registry was taken over from another tool, so no run has recorded the limits."""
     asked = edit_without_ledger(lend(TREE, ONE).text, ONE, None)
     assert "no run has recorded the limits from before" in (asked.refusal or "")
 
 
 def test_limit_new_since_the_last_run_is_a_baseline_if_nothing_is_lent() -> None:
-    """With nothing lent the limit is a baseline. With a lost ledger its content is unknown."""
+    """If nodes were lent before, dnm cannot know whether the new limit contains them."""
     limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
     nodes = nodes_of("root.free", "n1")
     assert limit(edit_without_ledger(limited, nodes, ""), "root.free") == "328"
@@ -159,8 +159,8 @@ def test_limit_new_since_the_last_run_is_a_baseline_if_nothing_is_lent() -> None
 
 
 def test_ledger_section_of_another_instance_is_not_restored() -> None:
-    """Once, q lent to a queue without a limit and removed its section; p, which lends nothing,
-    restored it in each run, so that q's node stayed in `releasing`."""
+    """Once, instance p restored the ledger part that q had removed after a return, in each run, so
+    that q's node stayed in `releasing`."""
     lent = lend(TREE, nodes_of("root.free", "n1"), instance="q")
     seen = edit(lent.text, lent.ledger, {}, instance="p")
     removed = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.noted)
@@ -170,7 +170,7 @@ def test_ledger_section_of_another_instance_is_not_restored() -> None:
 
 
 def test_ledger_lost_with_two_instances_is_restored_by_the_newer_record() -> None:
-    """q's older record proves nothing about p's later writes. q waits, and p repairs the ledger."""
+    """Instance p wrote last, so that only p's record has the whole ledger; q waits for p."""
     first = lend(TREE, ONE, instance="p")
     second = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     third = edit(second.text, second.ledger, TWO, instance="p", remembered=first.noted)
@@ -185,7 +185,7 @@ def test_ledger_lost_with_two_instances_is_restored_by_the_newer_record() -> Non
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["apply", "replace"])
 def test_older_export_without_ledger_is_not_treated_as_a_manifest(keeps: bool) -> None:
-    """b is at its baseline, so a's 208 would be a new baseline, and become 464."""
+    """Queue B is at its baseline as in a manifest, but A's 208 contains a node of dnm."""
     queue_edit = lend(TREE, ONE)
     both = {**TWO, **nodes_of(B, "m1")}
     two = edit(queue_edit.text, queue_edit.ledger, both, remembered=queue_edit.noted)
@@ -195,7 +195,7 @@ def test_older_export_without_ledger_is_not_treated_as_a_manifest(keeps: bool) -
 
 
 def test_removed_limit_leaves_the_ledger_with_its_nodes() -> None:
-    """Once, the same number, set months later, was lowered to the old baseline."""
+    """Once, dnm kept the removed limit's nodes and lowered a limit that was set months later."""
     made = lend(TREE, {**ONE, **nodes_of(B, "m1")}, adjust_guaranteed=False)
     without = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {memory: 576G}")
     taken = edit(without, made.ledger, nodes_of(B, "m1"), remembered=made.noted,
@@ -208,7 +208,7 @@ def test_removed_limit_leaves_the_ledger_with_its_nodes() -> None:
 
 
 def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
-    """The record is ahead of the text: a still contains its node, which the record has returned."""
+    """The killed run had recorded a return, but not written it: A's limit still has the node."""
     owner = FieldOwner(manager="dnm", operation="Update", keys=frozenset({"queues.yaml"}))
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, nodes_of(B, "m1"), remembered=made.noted)
@@ -219,7 +219,7 @@ def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
 
 
 def test_ledger_of_an_older_dnm_is_read() -> None:
-    """It has no checksum. The next run adds it, and changes nothing else."""
+    """A ledger of an older dnm has no checksum. The next run adds it and changes nothing else."""
     made = lend(TREE, ONE)
     stored = json.loads(made.ledger)
     for name in ("text", "origin", "totals"):
@@ -239,7 +239,7 @@ MANIFESTS = FieldOwner(
 
 @pytest.mark.parametrize("stands", ["none", "foreign", "older"])
 def test_manifest_equal_to_an_earlier_edit_needs_an_administrator(stands: str) -> None:
-    """Once, a new value of 208 beside another instance's recorded 208 became 80 plus its node."""
+    """Limits equal dnm's own earlier ones (208 is 80 and a node), but a manifest wrote them."""
     queue_edit = lend(TREE, ONE)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
     beside = {"none": "", "foreign": foreign.ledger, "older": lend(TREE, TWO).ledger}[stands]
@@ -249,7 +249,7 @@ def test_manifest_equal_to_an_earlier_edit_needs_an_administrator(stands: str) -
 
 
 def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
-    """q had returned its node. The older annotation was restored, and p turned 144 into 16."""
+    """Instance q returned its node, then its ledger was restored. Once, p subtracted it again."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     seen = edit(both.text, both.ledger, ONE, instance="p", remembered=alone.noted)
@@ -271,7 +271,7 @@ def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
 
 
 def test_manual_edit_after_another_instance_wrote_is_accepted_by_that_instance() -> None:
-    """p has not read q's ledger and waits. q accepts the edit, and then p continues."""
+    """Instance p did not see q's last ledger, so it waits until q has accepted the edit."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     edited = change(both.text, "max: {vcore: 208,", "max: {vcore: 272,")
@@ -284,7 +284,7 @@ def test_manual_edit_after_another_instance_wrote_is_accepted_by_that_instance()
 
 
 def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
-    """The manifest dropped the ledger. Once, 208 became a baseline, then 336."""
+    """After a manifest without ledger, an older export's 208 (80 and a node) is no baseline."""
     made = lend(TREE, ONE)
     replaced = config_map(TREE, owners=(MANIFESTS,))
     rest = edit_source(resolve_document(replaced, None), wants({}, remembered=made.noted))
@@ -295,7 +295,7 @@ def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
 
 
 def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
-    """Once, p lent to a queue without a limit, and took q's 208 for a baseline."""
+    """Once, instance p took q's limit of 208, which contains q's node, for a baseline."""
     free = lend(TREE, nodes_of("root.free", "n1"), instance="p")
     both = edit(free.text, free.ledger, ONE, instance="q", remembered="")
     asked = edit_without_ledger(both.text, nodes_of("root.free", "n1"), free.noted, instance="p")
@@ -306,7 +306,7 @@ def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
 
 
 def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
-    """By its record it lent nothing any more, so no instance owned the 208 for ever."""
+    """The killed run recorded its return, but the limit still has the node, which none owns."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
@@ -315,7 +315,7 @@ def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
 
 
 def test_earlier_total_needs_an_administrator_even_if_nothing_is_lent() -> None:
-    """An older export raised 80 to 208. Once, dnm took 208 for a baseline after one idle run."""
+    """An older export has 208, which is 80 and a node. Once, dnm took it for a baseline."""
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
     for _ in range(3):  # idle runs
@@ -327,7 +327,7 @@ def test_earlier_total_needs_an_administrator_even_if_nothing_is_lent() -> None:
 
 
 def test_earlier_total_accepted_by_another_instance_needs_an_administrator() -> None:
-    """Once, p lent to a queue without a limit, and took q's unread 296 for a baseline."""
+    """Once, instance p took a limit with q's node for a baseline, which q must still question."""
     free = nodes_of("root.free", "p1")
     made = lend(TREE, nodes_of(B, "q1"), instance="q")
     returned = edit(made.text, made.ledger, {}, instance="q", remembered=made.noted)
@@ -353,7 +353,7 @@ def test_answer_about_an_earlier_total_is_kept_if_nothing_is_lent(reading: Limit
 
 
 def test_killed_return_before_another_instance_starts_needs_an_administrator() -> None:
-    """Once, 208 became a baseline, because the killed run's record no longer had it."""
+    """Once, the limit with the node (208) was a baseline: the killed run recorded its return."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
     other = edit(made.text, "", nodes_of("root.free", "m1"), instance="test")
@@ -362,8 +362,8 @@ def test_killed_return_before_another_instance_starts_needs_an_administrator() -
 
 
 def test_lent_amount_is_restored_after_another_instance_started_afresh() -> None:
-    """The other instance lent to a queue without a limit, so it did not know the amounts in a
-    manifest without a ledger. dnm restores its part and adopts those baselines."""
+    """A manifest without ledger has limits with q's node, which instance p takes for baselines. q
+    restores its part of the ledger and adopts p's baselines."""
     free = nodes_of("root.free", "p1")
     alone = lend(TREE, free, instance="p")
     both = edit(alone.text, alone.ledger, ONE, instance="q")
@@ -382,8 +382,8 @@ def test_lent_amount_is_restored_after_another_instance_started_afresh() -> None
 
 
 def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
-    """prod's record has the same bytes, and 80 for a limit that has become 208 meanwhile. The
-    instance with the newer record asks."""
+    """The text equals an earlier one again, for which the record of prod has a baseline of 80. It
+    is 208 by now, so the other instance asks an administrator."""
     own, other = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
     made = lend(ONE_LIMIT, own)
     both = edit(made.text, made.ledger, other, instance="test")
@@ -404,8 +404,8 @@ def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
 def test_rebase_answer_is_kept_after_a_killed_run(
     reading: LimitMeaning,
 ) -> None:
-    """A limit was changed before the next run. Once, each run asked again about values that no run
-    had written, whatever the administrator answered."""
+    """A run was killed, and a limit was edited. Once, each later run asked again, whatever the
+    administrator had answered."""
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, TWO, remembered=made.noted).noted
     edited = change(made.text, f"vcore: {limit(made, A)}", "vcore: 400")
@@ -418,7 +418,7 @@ def test_rebase_answer_is_kept_after_a_killed_run(
 
 
 def test_ledger_that_matches_a_manifest_by_chance_needs_an_administrator() -> None:
-    """A killed run's ledger was restored, then an older export: 208 without any node."""
+    """A ledger was restored, and a manifest set 208, by chance the limit with a lent node."""
     made = lend(TREE, ONE)
     manual = FieldOwner(
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
@@ -435,8 +435,8 @@ HISTORIES = int(os.environ.get("DNM_HISTORIES", "50"))
 
 @pytest.mark.parametrize("chunk", sample_by_day(8, range(8)))
 def test_lost_ledger_in_a_random_history_never_changes_a_limit_twice(chunk: int) -> None:
-    """Random trees with random lends and returns lose the annotation at random points. The next
-    edit gives the same document as without the loss, and a further edit changes nothing. After all
+    """In random histories of lends and returns, the ledger is lost at random points. The next edit
+    gives the same document as without the loss, and a further edit changes nothing. After all
     returns the document is the first one, or dnm asks an administrator and writes nothing."""
     seed = int(os.environ.get("DNM_SEED", "20261121")) + chunk
     rng = random.Random(seed)
@@ -486,7 +486,7 @@ def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
 
 
 def test_rebase_is_accepted_beside_a_ledger_of_a_newer_dnm() -> None:
-    """The message itself names this command."""
+    """The error about a ledger of a newer dnm names this command, so it must succeed."""
     made = lend(TREE, ONE)
     newer = made.ledger.replace('"version":', '"version":9')
     asking = wants(ONE, remembered=newer)

@@ -1,4 +1,4 @@
-"""A manifest is applied again, with the same values or new ones, while nodes are lent."""
+"""Tests of a manifest that is applied again, with old or new values, while nodes are lent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def stored(text: str, ledger: str, tool: str, exported: dict[str, str] | None = None) -> ConfigMap:
-    """Returns the ConfigMap of the API server after this tool has written the text. `exported`:
-    annotations of the manifest, which an export of the cluster's own object has."""
+    """Returns the ConfigMap after a tool has applied a manifest with this text. `exported` are the
+    manifest's annotations, if it is an export of the cluster's object."""
     keeps = tool not in ("kubectl replace", "kubectl delete and create")
     annotations = {**(exported or {}), **({LEDGER_ANNOTATION: ledger} if keeps and ledger else {})}
     owner = {
@@ -69,7 +69,7 @@ NEW = {"up": "300", "down": "70", "far down": "10", "as it was": "80"}
 @pytest.mark.parametrize("tool", [*APPLIERS, *DROP, "kubectl edit"])
 @pytest.mark.parametrize("new", NEW.values(), ids=NEW)
 def test_manifest_with_a_single_new_limit_is_a_new_baseline(tool: str, new: str) -> None:
-    """The other limits are at their baselines, so all of them are the manifest's, by any client."""
+    """All other limits are at their baselines, so the new one is the manifest's too."""
     made = lend(TREE, TWO)
     manifest = change(TREE, "max: {vcore: 80,", f"max: {{vcore: {new},")
     again = after(manifest, made.ledger, tool, TWO)
@@ -83,7 +83,7 @@ def test_manifest_with_a_single_new_limit_is_a_new_baseline(tool: str, new: str)
 
 @pytest.mark.parametrize("tool", [*APPLIERS, *DROP])
 def test_other_queue_at_its_baseline_proves_a_reapplied_manifest(tool: str) -> None:
-    """Every limit of one queue is new; the other queue and the parent are at their baselines."""
+    """All limits of one queue are new. Others at their baselines show that it is a manifest."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
     manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 300, memory: 1T}")
@@ -96,7 +96,7 @@ def test_other_queue_at_its_baseline_proves_a_reapplied_manifest(tool: str) -> N
 @pytest.mark.parametrize("tool", APPLIERS)
 @pytest.mark.parametrize("new", NEW.values(), ids=NEW)
 def test_single_limit_is_judged_by_the_client_that_wrote_it(tool: str, new: str) -> None:
-    """Once, 300 became 172, then 44."""
+    """The only limit is now 300: a baseline, because a client that applies manifests wrote it."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     manifest = ONE_LIMIT.replace("80", new)
@@ -112,7 +112,7 @@ def test_single_limit_is_judged_by_the_client_that_wrote_it(tool: str, new: str)
 
 @pytest.mark.parametrize("tool", DROP)
 def test_single_new_limit_without_a_ledger_needs_an_administrator(tool: str) -> None:
-    """Nothing else in the document shows whether it is a manifest's or an edited export's."""
+    """The only limit changed and the ledger is gone: 300 may contain lent nodes or not."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     asked = after(ONE_LIMIT.replace("80", "300"), made.ledger, tool, nodes)
@@ -123,7 +123,7 @@ def test_single_new_limit_without_a_ledger_needs_an_administrator(tool: str) -> 
 
 @pytest.mark.parametrize("tool", ["kubectl apply", "kubectl apply --server-side", "Flux"])
 def test_edited_export_is_a_new_total(tool: str) -> None:
-    """An export by `kubectl get -o yaml`, with one changed number, contains the ledger."""
+    """The manifest contains the ledger, so it is an export by `kubectl get -o yaml`."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     export = made.text.replace("336", "400")
@@ -143,7 +143,7 @@ def test_manifest_with_the_written_limits_causes_no_change(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", [*APPLIERS, *DROP])
 def test_manifest_with_a_changed_queue_tree_is_the_new_baseline(tool: str) -> None:
-    """A limit is added, one removed, a queue added: the current values are the baseline."""
+    """The manifest adds a limit and a queue and removes a limit. Its values are the baselines."""
     made = lend(TREE, TWO)
     manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 90, pods: 20}")
     manifest = change(
@@ -178,7 +178,7 @@ def test_malformed_managed_fields_are_ignored(fields: object, applied: str) -> N
 
 @pytest.mark.parametrize("tool", APPLIERS)
 def test_manifest_that_is_partly_an_older_export_needs_an_administrator(tool: str) -> None:
-    """b keeps its value and its node; a is at its baseline; 1000 is a baseline or a total."""
+    """Queue A is at its baseline, but B's limit contains B's node, as in an older export."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
     mixed = change(TREE, "max: {vcore: 64, memory: 256G}", "max: {vcore: 192, memory: 512G}")
@@ -190,7 +190,7 @@ def test_manifest_that_is_partly_an_older_export_needs_an_administrator(tool: st
 
 @pytest.mark.parametrize("tool", APPLIERS)
 def test_manually_written_total_is_recognized_in_an_older_export(tool: str) -> None:
-    """An administrator wrote 300, and a run made it 428. Once, an applied 300 became 556."""
+    """A limit of 300, set manually, contains a node. Once, dnm took it for a baseline later."""
     made = lend(ONE_LIMIT, nodes_of(X, "n1"))
     nodes = nodes_of(X, "n1", "n2")
     edited = ONE_LIMIT.replace("80", "300")

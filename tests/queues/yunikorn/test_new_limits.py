@@ -1,4 +1,4 @@
-"""Bounds on the change of limits: why one stops shrinking, why one stops growing."""
+"""Tests of bounds on new limits: reasons why a limit does not shrink or grow further."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_shrink_stops_at_values_written_meanwhile(
 
 
 def test_limit_of_all_zeros_is_never_written() -> None:
-    """An administrator made the lent amount the whole limit. Without nodes it would be zero."""
+    """An administrator set the limit to the lent amount, so without nodes it would be zero."""
     small = change(TREE, "resources:\n                  max: {vcore: 64, memory: 256G}",
                    "resources:\n                  max: {vcore: 1m, memory: 1}")  # fmt: skip
     made = lend(small, nodes_of(B, "n1"))
@@ -135,7 +135,7 @@ def test_shrink_stops_at_guarantees_below_a_queue_without_limits() -> None:
 
 
 def document_below_a_fixed_limit() -> tuple[str, str]:
-    """`mid` and `x` are set below the lent amount, so they stay; `z` gets a node."""
+    """Returns a document in which `mid` and `x` were set below the lent amount, and its ledger."""
     narrow = change(
         DEEP, "- name: mid\n", "- name: mid\n                resources: {max: {vcore: 300}}\n"
     )

@@ -1,4 +1,4 @@
-"""YuniKorn's grammar compared with the real parser, the conversion back, and its names."""
+"""Tests of quantities and resource names of YuniKorn, compared with results of its own parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random trees: each edit is valid and has the right limits; its reversal restores the bytes."""
+"""Tests of edits of random queue trees: valid, with the right limits, and exactly reversible."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TREES = int(os.environ.get("DNM_TREES", "125"))
 
 @pytest.mark.parametrize("chunk", sample_by_day(12, range(12)))
 def test_edits_of_random_trees_are_valid_and_reversible(chunk: int) -> None:
-    """Two instances lend and return in any order. Every text passes the rules, every limit is its
-    baseline plus the lent amount, and the last text equals the first."""
+    """Two instances lend and return in any order. Each document is valid for YuniKorn, each limit
+    is its baseline plus the lent amount, and the last text equals the first."""
     seed = int(os.environ.get("DNM_SEED", "20260901")) + chunk
     print(f"DNM_SEED={seed - chunk} chunk {chunk}")
     rng = random.Random(seed)

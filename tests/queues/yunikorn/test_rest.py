@@ -1,4 +1,4 @@
-"""YuniKorn's REST API, by a scripted server and by the sandbox."""
+"""Tests of the client of YuniKorn's REST API, with a scripted server and with the sandbox."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_yunikorn_view_contains_queues_and_applications() -> None:
 
 
 def test_pods_held_back_by_user_limits_are_recognized() -> None:
-    """The last try decides. YuniKorn logs each message of an ask once, with its last time."""
+    """YuniKorn lists each message about a pod once, with its last time. The latest one decides."""
     quota = {"message": "Not enough queue quota", "lastOccurrence": 7, "count": 1}
     user = {"message": "Not enough user quota", "lastOccurrence": 8, "count": 40}
     asks = [
@@ -71,7 +71,7 @@ def test_pods_held_back_by_user_limits_are_recognized() -> None:
 
 
 def test_pods_of_unstarted_applications_are_recognized() -> None:
-    """A full queue above holds them back too. A running application is not one of them."""
+    """Applications do not start if their queue or an ancestor runs as many as it may."""
     queues = {
         "queuename": "root",
         "children": [
@@ -156,7 +156,7 @@ def test_each_yunikorn_failure_is_a_sentence(answered: bytes | Drip, reason: str
 def test_endless_yunikorn_answer_uses_bounded_memory(
     read: Callable[[YunikornClient], object], most: int
 ) -> None:
-    """Once, it took 842 MB: a bound of 256 MiB, copied twice while the buffer grew."""
+    """Once, dnm used 842 MB: its bound was 256 MiB, and the buffer was copied as it grew."""
     body = b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 25)
     with ScriptedServer([body], closes=True) as server:
         client = YunikornClient(server.url, timeout=timedelta(seconds=300))

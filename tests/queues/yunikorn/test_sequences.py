@@ -1,10 +1,9 @@
-"""Runs of two instances, with manual changes of the ConfigMap between them, in random order. A
-shadow document without any lend judges them. The judge reads YAML itself, without dnm's code: every
-limit is the shadow's plus the serving nodes, or dnm asks an administrator.
+"""Tests of runs of two instances with manual changes of the ConfigMap between them, in random
+order. A second document (the shadow) has the limits without lent nodes. Every limit must be the
+shadow's plus the serving nodes, or dnm asks an administrator. The check does not use dnm's code.
 
-More of them, with `DNM_SEQUENCES=10000 DNM_SEED=1` in the environment:
-`pytest -m "" tests/queues/yunikorn/test_sequences.py -s`
-"""
+To play more sequences, set `DNM_SEQUENCES=10000 DNM_SEED=1` in the environment: `pytest -m ""
+tests/queues/yunikorn/test_sequences.py -s`"""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ Limits = dict[str, int]
 
 
 def render(tree: Mapping[str, int | None], limits: Mapping[str, int]) -> str:
-    """Returns the document of a tree, with parents before their children."""
+    """Returns the YAML of a queue tree with these limits."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     for path in tree:
         indent = "    " + "    " * path.count(".")
@@ -60,7 +59,7 @@ def _has_sibling(lines: list[str], indent: str) -> bool:
 
 @lru_cache(4096)
 def limits_in(text: str) -> Mapping[str, int]:
-    """Returns the limits that a YAML reader finds, in cores."""
+    """Returns queue -> limit in cores, read by a plain YAML parser."""
     results: Limits = {}
 
     def collect(queues: list[dict[str, Any]], above: str) -> None:
@@ -77,7 +76,7 @@ def limits_in(text: str) -> Mapping[str, int]:
 
 
 class Instance:
-    """A dnm instance: its serving nodes, and its record of the ledger."""
+    """A dnm instance: its serving nodes, and the ledger that its last run recorded."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -86,7 +85,7 @@ class Instance:
 
 
 class World:
-    """The ConfigMap of an API server, its shadow, and its earlier contents."""
+    """The ConfigMap, the limits without lent nodes (the shadow), and earlier contents."""
 
     def __init__(self, tree: Mapping[str, int | None]) -> None:
         self.tree = tree
@@ -127,7 +126,7 @@ class World:
         return edit_source(resolve_document(config_map, None), wants)
 
     def run(self, name: str, ends: str = "well") -> bool:
-        """Plays a run; `ends`: well, killed (after it saved the record), failed (with an error)."""
+        """Plays a run that ends `well`, `killed` (its ledger is recorded) or `failed`."""
         instance = self.instances[name]
         made = self.edit(instance)
         self.counts["runs"] += 1
@@ -185,7 +184,7 @@ class World:
         return {path: cores + lent[path] for path, cores in self.shadow.items()}
 
     def settle(self, rng: random.Random) -> bool:
-        """Plays both until neither reports anything. Returns False if dnm asks an administrator."""
+        """Plays runs of both until nothing changes. Returns False if dnm asks an administrator."""
         order = rng.sample(sorted(self.instances), 2)
         for _ in range(4):
             before = (self.text, self.ledger)
@@ -201,7 +200,7 @@ class World:
         return False
 
     def seen(self, path: str) -> list[int]:
-        """Returns totals of this path that no run caused, because they were there before it."""
+        """Returns the limits of a queue that were in earlier documents or set manually."""
         return [limits_in(text).get(path, 0) for text, _, _ in self.past] + [self.put.get(path, 0)]
 
     put: Mapping[str, int] = {}
@@ -209,8 +208,8 @@ class World:
 
     @property
     def is_new(self) -> bool:
-        """Returns whether no run has read a manifest's new value. A changed annotation or comment
-        would make it a new manual total, which no reader can recognize."""
+        """Returns whether a manifest has a new limit that no run has read. If the annotation or a
+        comment then changed, that limit would look like a manual total."""
         return self.is_a_manifest and self.shadow != self.known
 
     @property
@@ -279,8 +278,8 @@ def replace_by_a_manifest(world: World, rng: random.Random) -> None:
 
 
 def _manifest(world: World, rng: random.Random) -> str:
-    """Returns a manifest with a new value or none. If its limits equal the current ones, it is an
-    export of them."""
+    """Returns a manifest without lent nodes, perhaps with a new limit; empty if dnm could not
+    distinguish it from an export of the cluster."""
     shadow = _new_shadow(world, rng)
     text = render(world.tree, shadow)
     if world.last and limits_in(text) == limits_in(world.last):  # else equal by chance
@@ -352,7 +351,7 @@ def run_single_instance(world: World, rng: random.Random) -> None:
 
 
 def return_every_node(world: World, rng: random.Random) -> None:
-    """The runs after it find nothing lent and nothing to change."""
+    """Returns all nodes of both instances and plays runs until nothing changes."""
     for instance in world.instances.values():
         instance.nodes = {}
     world.settle(rng)
@@ -367,7 +366,7 @@ STEPS: tuple[Callable[[World, random.Random], None], ...] = (
 
 
 def play(seed: int) -> Counter[str]:
-    """Plays one sequence: some idle runs, then manual steps, one or two between the runs."""
+    """Plays one sequence: idle runs, then runs with up to two manual changes between them."""
     rng = random.Random(seed)
     world = World(rng.choice(TREES))
     world.story.insert(0, f"sequence {seed}")

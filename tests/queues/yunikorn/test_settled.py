@@ -1,4 +1,4 @@
-"""A document from which nothing is lent needs no comparison: the short way gives the same edit."""
+"""Tests of the fast path for documents without lent nodes: it gives the edit of the full path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_short_way_gives_the_edit_of_the_long_way(text: str) -> None:
 
 
 def test_short_way_gives_the_edit_of_the_long_way_for_random_trees() -> None:
-    """The pods use twice the limits, so that a floor would hold each of them."""
+    """Pods use twice the limits, so that the full path would keep limits from shrinking."""
     settled = 0
     for seed in range(60):
         document = read_document(source(random_tree(random.Random(seed))))

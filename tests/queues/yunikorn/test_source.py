@@ -1,4 +1,4 @@
-"""The source of YuniKorn's document: which one dnm must not edit, and what dnm reads."""
+"""Tests of the source of YuniKorn's document: which one dnm reads, and which it must not edit."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_damaged_ledger_is_not_an_empty_ledger(ledger: str, reason: str) -> None
 
 
 def test_bounded_list_of_totals_causes_no_write_of_an_idle_run() -> None:
-    """Once, the current totals displaced each other in the list, once in every run."""
+    """The ledger lists earlier totals up to a bound. Once, each run replaced some by others."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     names = [f"q{number}" for number in range(MOST_TOTALS // 4 + 50)]
     both = "{vcore: 80, memory: 320G}"

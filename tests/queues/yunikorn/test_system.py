@@ -1,5 +1,5 @@
-"""Exactly once: whatever happens between the steps of a write, the next write corrects it. The
-tests use the real client over HTTP, real processes and SIGKILL."""
+"""Tests that each amount is added exactly once, whatever happens between the steps of a write. They
+use the real client over HTTP, real processes and SIGKILL."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STORY: list[Nodes] = [ONE, TWO, {**TWO, **nodes_of(B, "n3")}, nodes_of(A, "n2"),
 
 
 def text_with(nodes: Nodes) -> str:
-    """Returns the document after an undisturbed edit."""
+    """Returns the document with the amounts of these lent nodes."""
     return lend(TREE, nodes).text if nodes else TREE
 
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Sandbox]:
-    """Runs in real time, so that the scheduler reads the written text."""
+    """Yields a sandbox in real time, so that its scheduler reads what a test writes."""
     cluster = Sandbox(tmp_path / "sandbox", manual=False).start()
     cluster.set_queues(TREE)
     yield cluster
@@ -52,7 +52,7 @@ def document(sandbox: Sandbox) -> str:
 
 
 def puts(sandbox: Sandbox) -> int:
-    """Returns the number of writes of ConfigMaps that took effect."""
+    """Returns how many writes of ConfigMaps the API server has accepted."""
     return sum(write.method == "PUT" and write.code == 200 for write in sandbox.requests.writes())
 
 
@@ -72,8 +72,8 @@ def test_write_is_confirmed_by_yunikorn_and_reversed_at_the_end(live: Sandbox) -
 
 
 def test_write_names_dnm_as_its_field_manager(live: Sandbox) -> None:
-    """The API server takes the manager from the User-Agent. The ledger's questions depend on the
-    last client that changed the text."""
+    """The API server derives the field manager from the User-Agent. dnm needs it to know whether it
+    wrote the document itself."""
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
         http_write(live, before)
         result = (live.get("configmaps", CONFIGS_NAME, NAMESPACE) or {})["metadata"][
@@ -104,7 +104,7 @@ def a_writer(*words: str) -> dict[str, Any]:
 def test_sigkill_between_any_two_steps_keeps_the_limits_right(
     live: Sandbox, point: str, when: str, number: int
 ) -> None:
-    """Another instance has written meanwhile, and the final numbers are right."""
+    """After the kill another instance writes, then the killed one repeats its write."""
     job = a_writer(str(live.kubeconfig), live.url, "prod", json.dumps(TWO))
     (writer,) = warm_processes().start({**job, "fault": f"{point}:{when}:kill:{number}"})
     killed = writer.wait()
@@ -157,7 +157,7 @@ def test_failed_write_is_repeated_by_the_next_run(live: Sandbox) -> None:
 
 
 def test_concurrent_writers_of_two_instances_keep_both_amounts(live: Sandbox) -> None:
-    """Eight processes of two instances each add their nodes. At the end all nodes are counted."""
+    """Eight processes of two instances add nodes at the same time. No amount is lost."""
     wanted = {"prod": nodes_of(A, "n1", "n2"), "test": nodes_of(A, "m1")}
     jobs = [
         a_writer(str(live.kubeconfig), "", instance, json.dumps(nodes))
@@ -171,7 +171,7 @@ def test_concurrent_writers_of_two_instances_keep_both_amounts(live: Sandbox) ->
 
 
 def test_write_between_read_and_write_is_kept(live: Sandbox) -> None:
-    """dnm plans again on the other client's text, which stays."""
+    """Another client writes after dnm's read. dnm keeps that change and edits the new text."""
 
     class Late(YunikornClient):
         def validate(self, text: str) -> str | None:
@@ -219,7 +219,7 @@ def test_document_that_yunikorn_does_not_load_is_reverted(live: Sandbox) -> None
     ],
 )
 def test_document_is_reverted_in_spite_of(live: Sandbox, details: dict[str, Any]) -> None:
-    """The second write is the one that restores the old document."""
+    """The scheduler does not confirm the document, so dnm restores it; that write has the fault."""
     live.yunikorn.takes_up = False
     live.fault(path="configmaps", methods=("PUT",), skip=1, times=1, **details)
     with pytest.raises(QueueError, match="restored the old document"):
@@ -236,8 +236,8 @@ def test_document_that_cannot_be_reverted_is_reported(live: Sandbox) -> None:
 
 
 def test_document_changed_by_another_client_is_not_reverted(live: Sandbox) -> None:
-    """Another client changed the document while dnm waited for the scheduler, which has the change.
-    dnm waits no longer."""
+    """Another client changes the document while dnm waits for the scheduler to use its own. dnm
+    stops waiting and keeps the change."""
     edited = change(text_with(TWO), "vcore: 64", "vcore: 65")
     looks = []
 

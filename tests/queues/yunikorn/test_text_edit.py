@@ -1,4 +1,4 @@
-"""An edit replaces single numbers and nothing else, in every style of YAML."""
+"""Tests that an edit replaces single numbers and nothing else, in every style of YAML."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_edit_that_changes_the_meaning_is_rejected() -> None:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_lend_and_return_restore_the_bytes_of_each_yaml_style(name: str) -> None:
-    """Lends to the leaves twice, and returns in another order: the bytes are the same. In between,
-    only the reported numbers have changed."""
+    """Lends nodes to the leaf queues and returns them in another order: the bytes are as before.
+    Each edit changes only the numbers that it reports."""
     text = CORPUS[name]
     assert check_text(text) == ()
     leaves = [path for path, queue in parse_tree(text).queues.items() if queue.is_leaf][:8]
@@ -125,7 +125,7 @@ def test_corpus_has_thirty_documents() -> None:
 
 
 def test_python_parser_gives_the_same_edits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyYAML may lack libyaml. Its Python parser only refuses tabs between tokens."""
+    """PyYAML may lack libyaml. Its Python parser differs only in refusing tabs between tokens."""
     documents = {name: text for name, text in CORPUS.items() if "\t" not in text}
     fast = {name: compose(text) for name, text in documents.items()}
     edits = {name: lend(text, every_leaf(text)).text for name, text in documents.items()}
@@ -161,7 +161,7 @@ def test_document_with_two_thousand_queues_is_edited() -> None:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_edited_tree_equals_the_written_document(name: str) -> None:
-    """Changes each editable number to another one."""
+    """Changes every number that dnm can rewrite, and parses the new text."""
     tree = parse_tree(CORPUS[name])
     texts = {
         place: format_yunikorn(place.resource, number * 7000, tree.places[place].text)

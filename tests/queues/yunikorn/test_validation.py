@@ -1,9 +1,9 @@
-"""Documents that dnm cannot edit, with line and reason. It edits valid ones, or names a dialect.
+"""Tests of documents that dnm refuses to edit, with line and reason. It edits all valid ones,
+except in YAML that it does not support.
 
 `judged.jsonl` has random documents, half of them broken versions of good ones, with the answers of
-the validator of yunikorn-core 1.9.0. `tests/real/queue_documents.py` asks a whole YuniKorn about
-new ones.
-"""
+the validator of yunikorn-core 1.9.0. `tests/real/queue_documents.py` compares new ones with a whole
+YuniKorn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_document_that_yunikorn_accepts_is_editable(vector: dict[str, Any]) -> N
 
 
 def is_dialect(found: tuple[RuleViolation, ...]) -> bool:
-    """Returns whether dnm refuses YAML that it need not read, whatever YuniKorn answers."""
+    """Returns whether dnm refuses a document only for YAML that it does not support."""
     return [rule_violation.rule for rule_violation in found] == ["dialect"]
 
 
@@ -62,7 +62,7 @@ DIALECT = {
 def test_unsupported_dialect_is_named_with_its_line(
     old: str, new: str, line: int, why: str
 ) -> None:
-    """The message comes before a conversion, with the line."""
+    """dnm reports it with the line before it converts any node."""
     text = change(TREE, old, new)
     (rule_violation,) = check_text(text)
     assert (rule_violation.rule, rule_violation.line) == (
@@ -223,7 +223,7 @@ def test_manifest_without_queues_is_reported_by_name_and_line(tmp_path: Path) ->
 
 
 def test_endless_file_is_read_up_to_a_bound() -> None:
-    """`dnm queues check <(yes)` has such a file."""
+    """In `dnm queues check <(yes)`, the file is a pipe without end."""
 
     class Endless(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
