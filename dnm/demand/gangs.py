@@ -1,7 +1,7 @@
 """Gangs: applications with pods that start together. Their pods, placeholder pods and pods that are
 not created yet are counted once each.
 
-YuniKorn creates a placeholder pod for every member of a gang to reserve capacity; the real pods
+A gang's scheduler creates a placeholder pod for every member to reserve capacity; the real pods
 replace them without further quota. Before that, the first pod's annotation announces the members.
 
 A tenant writes the annotation, so amounts are multiplied instead of repeated, and a gang beyond
@@ -69,8 +69,8 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
 def split_countable(
     apps: Iterable[GangApp],
 ) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
-    """Returns the gangs that dnm counts, and the reason why it does not count the pods of others,
-    by pod id. A gang is too large to count alone, or together with older gangs of its namespace."""
+    """Returns the gangs that dnm counts, and why it does not count other gangs' pods, by pod id. It
+    omits a gang that requests too much, alone or together with older gangs of its namespace."""
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}
@@ -101,11 +101,11 @@ def is_beyond_counting(app: GangApp) -> bool:
 
 
 def gang_demand(app: GangApp, now: datetime) -> GangDemand:
-    """Returns the gang's pending pods for which placeholders count, and its announced pods that do
-    not exist yet.
+    """Returns the gang's pending pods that do not count since a placeholder does, and its announced
+    pods that do not exist yet.
 
-    In each task group, placeholders count for as many of the smallest pending pods. Without any,
-    and while no pod of the application runs, at least `min_member` pods count."""
+    In each task group, a placeholder counts instead of one of the smallest pending pods. Without
+    placeholders, while no pod of the application runs, at least `min_member` pods count."""
     placeholders: dict[str, int] = {}
     pending: dict[str, list[Pod]] = {}
     started = False
@@ -130,8 +130,8 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
 
 
 def gang_total(app: GangApp) -> dict[str, int]:
-    """Returns the total request of a gang. If the limit of its queue is lower, YuniKorn rejects the
-    application."""
+    """Returns the total request of a gang. If the limit of its queue is lower, its scheduler
+    rejects the application."""
     total: dict[str, int] = {}
     for group in app.groups:
         add_to(total, group.min_resource, group.min_member)
@@ -166,7 +166,7 @@ def _is_over(app: GangApp, now: datetime) -> bool:
 
 
 def _promised(app: GangApp, group: TaskGroup) -> Pod:
-    """Returns an announced but missing pod, equal to the gang's first pod but for the request."""
+    """Returns an announced but missing pod, like the gang's first pod except for the request."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
     name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (not created)"

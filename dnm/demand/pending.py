@@ -107,7 +107,7 @@ class PendingGroup(Value):
 
     @property
     def young(self) -> int:
-        """Returns the number of pods that do not count yet, since all are newer than grace time."""
+        """Returns how many pods do not count yet, as even the oldest is within the grace time."""
         return self.total - self.count
 
     @property

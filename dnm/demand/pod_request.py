@@ -106,7 +106,7 @@ def effective_request(pod: PodRequest, sidecars_twice: bool = False) -> dict[str
 
 
 def with_sidecars_twice(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Returns the pods with the requests that a queue system computes that counts sidecars twice.
+    """Returns the pods with the requests that a queue system computes if it counts sidecars twice.
     Equal shapes remain one shared object."""
     shapes: dict[int, PodShape] = {}
 

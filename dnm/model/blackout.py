@@ -139,7 +139,7 @@ def _replace(content: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 class SafeLines:
-    """A filter that makes printable lines without secrets of a program's output, read in pieces."""
+    """A filter that makes a program's output, read in pieces, printable lines without secrets."""
 
     def __init__(self, secrets: Secrets, longest: int) -> None:
         """Stores the secrets to hide, and the number of bytes after which a line is cut."""

@@ -17,7 +17,7 @@ class Charge(Value):
     used: dict[str, float] = {}
 
     def used_until(self, now: datetime) -> dict[str, float]:
-        """Returns, for each resource, the amount times seconds that pods requested until `now`."""
+        """Returns, by resource, the sum of requested amount times seconds until `now`."""
         seconds = max((now - self.since).total_seconds(), 0.0)
         names = {**self.used, **self.rate}
         return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}

@@ -15,7 +15,7 @@ CLOSED = Taint(key=OPENING_TAINT, effect="NoSchedule")
 
 
 def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
-    """Returns the taints of `taints`, which the converter must set, that a Node lacks. It omits the
+    """Returns those of `taints`, which the converter must set, that a Node lacks. It omits the
     taint for readiness checks if the Node has dnm's mark, since dnm itself has then removed it."""
     return [
         taint

@@ -63,8 +63,9 @@ class SchedulerView(Value):
 
 
 class RefusedPods(Value):
-    """Equal pods that quotas keep `owner` (a Job, StatefulSet or ReplicaSet) from creating. If
-    quotas admit them now, it tries again before `retry_until` (RFC 3339). `is_invalid`: none does.
+    """Equal pods that quotas keep `owner`, a Job, StatefulSet or ReplicaSet, from creating. If the
+    quotas admit them now, the controller of `owner` tries again before `retry_until` (RFC 3339).
+    `is_invalid`: no quota admits them.
 
     With Kueue, `workload` is the Workload of the pods. At least `least` must be admitted together.
     `is_strict`: its queue admits no later Workload before this one."""

@@ -131,7 +131,7 @@ class Config(Value):
 
     @property
     def account_namespace(self) -> str:
-        """Returns the namespace of dnm's ServiceAccount in the shipped manifests."""
+        """Returns the namespace of dnm's ServiceAccount in etc/rbac.yaml, or in deploy/none."""
         has_yunikorn = "yunikorn" in self.queue_systems
         return self.yunikorn_cm_namespace if has_yunikorn else LEASE_NAMESPACE
 
@@ -168,7 +168,7 @@ class Config(Value):
 
     @property
     def store_path(self) -> Path:
-        """Returns the path of the file with dnm's copy of the cluster's objects."""
+        """Returns the path, beside the registry, of the file with dnm's copy of cluster objects."""
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:

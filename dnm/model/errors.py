@@ -64,7 +64,7 @@ class KubeError(DnmError):
 
 
 class KubeConflict(KubeError):
-    """The API server refused a write (HTTP 409), since another client wrote first. Read again."""
+    """A write refused (HTTP 409, precondition), since another client wrote first. Read again."""
 
 
 class QueueError(DnmError):

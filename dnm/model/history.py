@@ -72,9 +72,9 @@ class Decision(Value, omit_defaults=True):
 
 class PodKind(Value):
     """Equal pods of a queue: how many are pending, bound, and new since the last run (`came`, None
-    if unknown). `gang` is the number of pods that start together, or 0. `came_at` has the creation
-    times of the new pods, `sums` the sums of those of pending and of bound pods, in seconds since
-    1970. A change of `sums` between two lines shows which pods began or ended."""
+    if unknown). `gang` is the number of pods that start together, or 0. `came_at` has creation
+    times of new pods in seconds since 1970. `sums` has the sum of all creation times of pending
+    pods, and of bound pods: a change between two lines shows which pods began or ended."""
 
     request: Mapping[str, int]  # without the number of pods
     pending: int

@@ -89,7 +89,7 @@ class LentNode(Value):
         return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
-        """Returns a copy with a new reason to return the node; an eviction of its pods stays."""
+        """Returns a copy with a new reason to return the node. The eviction of its pods stays."""
         departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 

@@ -43,14 +43,14 @@ class Serving(Value, tag_field="phase", tag="serving"):
 
 
 class Releasing(Value, tag_field="phase", tag="releasing"):
-    """The state of a cordoned node outside its queue's limit, which can still serve again."""
+    """The state of a lent node that is cordoned and in no limit, but can still serve again."""
 
     since: Moment
     error: str = ""  # the readiness check that did not pass
 
 
 class Returning(Value, tag_field="phase", tag="returning"):
-    """The state of a lent node from the decision to return it, before the converter is called."""
+    """The state of a lent node after a run has decided to call the converter to return it."""
 
     since: Moment
     attempts: int = 0  # calls of the converter that did not complete the return

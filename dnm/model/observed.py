@@ -21,7 +21,7 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """The circuit breaker that stops lending to a queue after `unused` unused nodes in a row."""
+    """The circuit breaker that stops lends to a queue. `unused` counts unused nodes in a row."""
 
     # Below zero after `dnm reset`, which forgives so many. The registry has another name for it.
     unused: int = msgspec.field(default=0, name="strikes")

@@ -71,7 +71,7 @@ class PodShape(Value, gc=False):
 
 
 class TaskGroup(Value):
-    """A group of equal members of a gang, as an annotation of YuniKorn on its pods announces it."""
+    """A group of equal members of a gang, as an annotation on the gang's pods announces it."""
 
     name: str
     min_member: int

@@ -67,7 +67,7 @@ class DocumentVersion(NamedTuple):
 
 class QueueEdit(Value):
     """The next text of the queue document, its ledger (the record of dnm's additions), and reasons.
-    `noted` is the ledger for the registry. If nothing is lent, only it has the text's checksum.
+    `noted` is the ledger for the registry. If nothing is lent, only `noted` has the checksum.
 
     `is_answer`: the edit has an administrator's answer, and the registry must record `noted`.
     `reset_by`: the client that removed the lent nodes from limits; the edit adds them again.

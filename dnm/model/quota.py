@@ -51,7 +51,7 @@ def resource_of(key: str) -> str:
 
 
 def is_of_limits(key: str) -> bool:
-    """Returns whether a key of a ResourceQuota, like `limits.cpu`, counts the limits of pods."""
+    """Returns whether a key of a quota (`limits.cpu`) counts the limits, not requests, of pods."""
     return key.startswith("limits.")
 
 
@@ -89,7 +89,7 @@ def smallest_limits(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
 
 
 def reported_use(quotas: Iterable[ResourceQuota]) -> dict[str, dict[str, int]]:
-    """Returns the use of each namespace by resource, the largest if several quotas report one."""
+    """Returns the use of each namespace by resource, as its quotas report it (the largest)."""
     used: dict[str, dict[str, int]] = {}
     for quota in quotas:
         for key, text in quota.used.items():

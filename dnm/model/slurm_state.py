@@ -71,7 +71,7 @@ class NodeState(Value, frozen=True):
 def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
     """Parses a node's state such as `IDLE+DRAIN` or 20.11's `IDLE*+DRAIN`; keeps unknown flags.
 
-    If RESERVED or MAINT hides the base, `cpus_allocated` decides it; without it, it stays empty."""
+    If RESERVED or MAINT hides the base, `cpus_allocated` decides it (None: the base is empty)."""
     first, *rest = text.strip().upper().split("+")
     flags = set()
     while first and first[-1] in _SUFFIXES:

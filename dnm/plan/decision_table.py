@@ -53,7 +53,7 @@ class Case(Value):
 
     @property
     def pause(self) -> Objection | None:
-        """Returns the objection that an administrator has paused returns, or None."""
+        """Returns an objection if an administrator has paused the return of nodes, else None."""
         return self.inputs.paused(Way.RETURNING)
 
     def judge(self, verdict: Verdict, reason: ReasonText, detail: str = "") -> NodeVerdict:
@@ -71,7 +71,7 @@ class At(Enum):
 
 
 class Row(NamedTuple):
-    """A row for nodes in the situations `at`. `speaks` returns a decision's reason, or None."""
+    """A row for nodes in the situations `at`. It applies if `speaks` returns a reason, not None."""
 
     at: tuple[At, ...]
     speaks: Callable[[Case], NodeVerdict | None]

@@ -99,9 +99,9 @@ def _newly_recorded(config: Config, node_type: str, namespace: str, state: LentS
 
 
 def find_manual(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tuple[str, ...]:
-    """Returns the Nodes of `named` that an administrator converted: they are in no registry, have
-    no mark or claim of dnm, and are not in service in Slurm. If Slurm was not read, those of the
-    last run stay."""
+    """Returns the Nodes of `named`, all without a registry entry, that an administrator converted:
+    they have no mark or claim of dnm, and are not in service in Slurm. If Slurm was not read, those
+    of the last run stay."""
     facts, config = inputs.facts, inputs.config
     coming = {request.node_type for request in registry.requests}
     return tuple(

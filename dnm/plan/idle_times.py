@@ -47,7 +47,7 @@ def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, t
 
 
 def next_judged(config: Config, registry: Registry) -> list[datetime]:
-    """Returns the times at which returned nodes' idle pauses end, even if no queue needs them."""
+    """Returns when dnm stops observing whether each returned node is needed again soon."""
     return [
         since + _soon(return_seconds(config, registry, queue))
         for queue, entry in registry.lent_again.items()
@@ -56,7 +56,7 @@ def next_judged(config: Config, registry: Registry) -> list[datetime]:
 
 
 def best_time(pauses: Sequence[float], back: float) -> float:
-    """Returns the best idle time in seconds for these pauses. `back`: of a return plus a lend."""
+    """Returns the best idle time for `pauses`, if a return plus a new lend takes `back` seconds."""
     short, first, long = (max(share * back, LEAST) for share in (SHORT, FIRST, LONG))
     if not pauses:
         return first

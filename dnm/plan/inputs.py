@@ -34,8 +34,8 @@ from dnm.queues.system import Queues
 
 
 class Inputs(Value):
-    """The facts from which a plan is made. `registry` is the last run's. `demand` is None if pods
-    could not be read. `objection`: why limits are unknown; then `queues` has only those without."""
+    """The facts for a plan. `registry` is the last run's. `demand` is None if pods could not be
+    read. `objection`: why limits are unknown; `queues` then has only queues without limits."""
 
     config: Config
     registry: Registry

@@ -101,8 +101,8 @@ def _share_of_run(
 def _judge(
     so_far: Conversions, sizing: QueueSizing, pool: NodePool, count: int, before: Registry
 ) -> tuple[Conversions, Objection | None]:
-    """Returns the first objection to a request for nodes, or None. Adds a question for an
-    administrator if only he can resolve it."""
+    """Returns the first objection to a request for nodes, or None. Adds a question if only an
+    administrator can resolve it."""
     inputs, limits = so_far.inputs, so_far.limits
     if objection := lending_objection(inputs, limits, pool.queue):
         return so_far, objection

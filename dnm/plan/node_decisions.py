@@ -200,8 +200,8 @@ def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Puts nodes that were to be returned and now stay back into phase serving. Nodes that Slurm
-    uses already get the phase returning, and the next run reports them as failed."""
+    """Puts nodes that were to be returned, but now stay lent, into phase serving again. Nodes that
+    Slurm uses already get the phase returning, and the next run reports them as failed."""
     now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
         name: changed(nodes[name], state=Serving(since=now), idle_since=None)

@@ -27,7 +27,7 @@ from dnm.sizing.caps import Bound, NodePool
 
 def request_for_orders(start: Conversions) -> Conversions:
     """Requests the nodes that each `dnm lend` order lacks and that can be lent, the oldest order
-    first. Records why an order waits for others."""
+    first. Records why an order waits for the rest."""
     before, orders = start.registry, []
     for order in before.orders:
         start, why = _fulfil(start, order, before)

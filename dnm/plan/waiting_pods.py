@@ -51,7 +51,7 @@ def _first_pod(group: PendingGroup) -> tuple[str, str]:
 def _in_turn(
     groups: Iterable[tuple[PendingGroup, QueueVerdict]],
 ) -> list[tuple[PendingGroup, QueueVerdict]]:
-    """Returns a few groups of each namespace, in turns, so that no tenant's displace another's."""
+    """Returns a few groups of each namespace, in turns, so that no tenant can displace others'."""
     ranks: Counter[str] = Counter()
     ranked = []
     for group, verdict in groups:

@@ -91,8 +91,8 @@ class Allotment:
     def _serve_share(
         self, backlog: QueueBacklog, shares: Mapping[str, tuple[Bound, Bound]]
     ) -> QueueSizing:
-        """Allocates nodes to a queue, no more than its shares of bounds that are too low for all.
-        In `spent` of the result, a share is replaced by its bound if that itself is used up."""
+        """Allocates nodes to a queue within its shares of scarce bounds (upper bounds on nodes). In
+        `spent` of the result, a bound that is itself used up replaces its share."""
         wanted, entire = self._copy(UNBOUNDED).serve(backlog), self._budget
         self._budget = ConversionBudget(
             bounds=(*entire.bounds, *(share for share, _ in shares.values())),

@@ -83,7 +83,7 @@ class ConversionBudget(Value):
 
 
 def budget_of(bounds: Iterable[Bound]) -> ConversionBudget:
-    """Returns the budget of nodes in which each bound allows its initial number."""
+    """Returns a budget of nodes that starts with the number that each bound allows."""
     every = tuple(bounds)
     return ConversionBudget(bounds=every, left={bound.name: bound.left for bound in every})
 
@@ -108,7 +108,7 @@ class CapCount(Value):
 def lent_in(registry: Registry) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of each node that counts under the caps: lent nodes, nodes
     that a converter has claimed, and requested nodes. A moving node counts for both namespaces,
-    since the move can end in either. It has an empty node type for the new namespace."""
+    since the move can end in either. For the new namespace, the node type is empty."""
     nodes, claimed = registry.nodes, registry.claimed
     lent = [(node.node_type, node.namespace) for node in nodes.values()]
     lent += [("", node.heads_for) for node in nodes.values() if node.heads_for != node.namespace]

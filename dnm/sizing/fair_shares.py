@@ -23,7 +23,7 @@ Held = Mapping[tuple[str, str], int]
 def divide_fairly(
     budget: ConversionBudget, claims: Claims, held: Held, priorities: Mapping[str, int]
 ) -> Counter[NodePool]:
-    """Returns how many of its claimed nodes each pool gets. `priorities` are by queue."""
+    """Returns how many of its claimed nodes each pool (queue, namespace, type) gets."""
     bounds = {pool: budget.bounds_of(pool) for pool in claims}
     scarce = list_scarce_bounds(budget, claims)
     left, shares = dict(budget.left), Counter[NodePool]()
@@ -78,8 +78,8 @@ def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePoo
 def bounds_of_shares(
     scarce: Mapping[NodePool, Sequence[Bound]], shares: Mapping[NodePool, int], queue: str
 ) -> dict[str, tuple[Bound, Bound]]:
-    """Returns, by name, the share of a queue's namespaces in each bound that is too low for all, as
-    a bound of its own together with the original one."""
+    """Returns (share, bound) by name for each bound on nodes that is too low for all namespaces. A
+    share is itself a bound: the nodes that one namespace of the queue gets."""
     by_name: dict[str, tuple[Bound, Bound]] = {}
     for pool, bounds in scarce.items():
         for bound in bounds if pool.queue == queue else ():

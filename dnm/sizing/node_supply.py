@@ -199,7 +199,7 @@ def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, i
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
-    """Returns the smallest amount of each resource, leaving out those that not all have."""
+    """Returns the smallest amount of each resource, without resources that any of them lacks."""
     least: dict[str, int] | None = None
     for resources in many:
         if least is None:

@@ -18,7 +18,7 @@ _AT_ONCE = 512  # bins that are checked at once
 
 
 def least_nodes(problem: Problem) -> Packing:
-    """Packs all pods on as few new nodes as possible. Between equal numbers, earlier types win."""
+    """Packs all pods on as few new nodes as possible. Between equal results, earlier types win."""
     orders = _orders(problem)
     best = _pack(problem, orders[0], _first_fit)
     if not best.opened[len(problem.opened) :] or len(best.opened) <= lower_bound(problem):

@@ -139,7 +139,7 @@ def make_sizing(
     sizings: Sequence[QueueSizing],
     reasons: Mapping[str, tuple[Verdict, ReasonText, str]] = {},
 ) -> Sizing:
-    """Returns the queues' needs with a decision for each. `reasons` has those of queues in need."""
+    """Returns the needs of queues, each with a decision. `reasons` has those of queues in need."""
     return Sizing(
         queues={sizing.queue: sizing for sizing in sizings},
         verdicts={

@@ -55,7 +55,7 @@ class Candidates(Value):
 
 class Releases(Value):
     """The nodes to release, in order (`go`), and the decision about each candidate (`verdicts`).
-    `stalled` has pods to record with it. `quota_in_use`: candidates with quota that pods elsewhere
+    `stalled`: pods to record as stalled. `quota_in_use`: candidates with quota that pods elsewhere
     use. `incomplete`: queues with Workloads for which too few nodes can be lent."""
 
     go: tuple[str, ...]

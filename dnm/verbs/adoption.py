@@ -21,7 +21,7 @@ from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded, without
 def refuse_adoption(
     config: Config, registry: Registry, name: str, namespace: str, now: datetime
 ) -> Refusal | None:
-    """Returns why the configuration or the registry forbids to adopt this node, or None."""
+    """Returns why the configuration or the registry forbids adopting this node, or None."""
     policy = policy_of(config, namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -34,7 +34,7 @@ def refuse_adoption(
 
 
 def refuse_node(config: Config, name: str, node: Node | None) -> Refusal | None:
-    """Returns why the node's Node (None: there is none) forbids to adopt the node, or None."""
+    """Returns why the node's Node (None: there is none) forbids adopting the node, or None."""
     if node is None:
         return Refusal(f"Kubernetes has no Node {name}; adopt it after its kubelet has joined")
     if node.mark is None or node.is_free_for(config.instance_id):

@@ -35,7 +35,7 @@ def _with_account(inputs: Inputs, request: ConversionRequest) -> ConversionReque
 
 
 def _record_use(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with the current requests of pods on each node that an account pays."""
+    """Returns the registry with what pods request now on each node that an account pays for."""
     pods = inputs.snapshot.pods
     charged = {name: node for name, node in registry.nodes.items() if node.charge is not None}
     if not charged or not isinstance(pods, PodList):

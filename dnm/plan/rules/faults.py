@@ -32,7 +32,7 @@ def sign_of(step: Check, node: Node) -> str:
 
 
 def _record_signs(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with lent nodes' signs of faults, and with the evictions of these."""
+    """Returns the registry with the faults that lent nodes show, and evictions of their pods."""
     if inputs.demand is None or inputs.facts.nodes is None:
         return registry
     nodes = dict(registry.nodes)

@@ -29,7 +29,7 @@ KUBELET_SETTINGS = ReasonText(
 
 
 def _closed_types(inputs: CountedFrom) -> Iterator[Bound]:
-    """Yields a bound of zero nodes for each type with kubelets that its settings would stop."""
+    """Yields a bound of zero nodes for each type with settings that stop its kubelets."""
     for name, node_type in inputs.config.node_types.items():
         if not inputs.is_move and (why := lending_error(node_type)):
             yield Bound(

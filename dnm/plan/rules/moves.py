@@ -256,8 +256,8 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
 
 
 def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> bool:
-    """Returns whether the node can move to a pool: it has its type and another queue. It must not
-    have a label or taint of the pool yet, because these show later how far the move is."""
+    """Returns whether the node can move to this pool: it has the pool's type, but another queue. It
+    must not have labels or taints of the pool yet, because these show later how far the move is."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
     change = change_labels(inputs.config, entry.node_type, entry.namespace, pool.namespace)

@@ -90,8 +90,8 @@ def stay(entry: LentNode, facts: Facts, **changes: object) -> LentNode:
 
 
 def stay_for_now(config: Config, entry: LentNode, facts: Facts, error: str = "") -> LentNode:
-    """Returns the entry of a node that serves its queue, with a pause before its next move. It is
-    longer each time: demand that comes and goes must not prevent the return of an idle node."""
+    """Returns the entry of a node that stays in its queue, with a pause before its next move. Each
+    pause is longer: demand that comes and goes must not prevent the return of an idle node."""
     attempts = move_of(entry).attempts + 1
     pause = MovePause(attempts=attempts, until=facts.now + backoff_delay(config, attempts))
     return stay(entry, facts, state=Serving(since=facts.now, error=error, move_pause=pause))

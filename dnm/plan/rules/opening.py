@@ -76,7 +76,7 @@ class _Gate(NamedTuple):
 
     @property
     def puller(self) -> str:
-        """Returns the name (`namespace/name`) of the pod with which dnm pulls images on it."""
+        """Returns the name (`namespace/name`) of dnm's pod that pulls images on this node."""
         return f"{self.entry.namespace}/{_pod_name('images', self.node.name)}"
 
     def probe(self, step: Check) -> str:
