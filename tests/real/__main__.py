@@ -1,11 +1,10 @@
-"""The command of the rig.
+"""The command that builds and starts the real servers (the rig), and runs tests on them.
 
-python -m tests.real build [...]    builds the named modules, else what the short row needs
-python -m tests.real up [...]       a cluster until Ctrl-C: a version of YuniKorn, or kube-scheduler
-python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
-python -m tests.real test [...]     pytest on tests/real, with pytest's own options
-python -m tests.real bench [...]    measures a large cluster; writes docs/bench.md
-"""
+python -m tests.real build [...] builds the named modules, else what the short tests need python -m
+tests.real up [...] a cluster until Ctrl-C: a version of YuniKorn, or kube-scheduler python -m
+tests.real shell [...] a shell, or a command, in the cluster that is up python -m tests.real test
+[...] pytest on tests/real, with pytest's own options python -m tests.real bench [...] measures a
+large cluster; writes docs/bench.md"""
 
 from __future__ import annotations
 

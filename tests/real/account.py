@@ -1,5 +1,5 @@
-"""dnm's own account, made by the unchanged commands of docs/production.md, or with the roles of a
-site without YuniKorn."""
+"""dnm's own account on the real cluster, made by the unchanged commands of docs/production.md, or
+with the roles of a site without YuniKorn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commands(heading: str) -> str:
 
 
 def read_roles() -> str:
-    """Returns etc/rbac.yaml with the Leases of all instances, since the stories have many."""
+    """Returns etc/rbac.yaml, changed to permit the Leases of all instances that tests use."""
     text = (REPOSITORY / "etc" / "rbac.yaml").read_text()
     named = "    resources: [leases]\n    resourceNames: [dnm-prod]\n"
     assert named in text
@@ -37,8 +37,8 @@ def read_roles() -> str:
 
 
 def make_account(rig: Rig) -> Path:
-    """Follows the page and returns the kubeconfig. It works in a copy of etc/: the commands leave
-    files behind, and other rigs may start."""
+    """Runs the page's commands and returns the account's kubeconfig. They run in a copy of etc/,
+    because they leave files behind and other clusters may start."""
     script = commands("2. The account")
     copy = rig.directory / "administrator"
     shutil.copytree(REPOSITORY / "etc", copy)
@@ -48,8 +48,8 @@ def make_account(rig: Rig) -> Path:
 
 
 def make_account_without_yunikorn(rig: Rig) -> Path:
-    """Follows the same page with its lines for a site without YuniKorn. Returns the kubeconfig. The
-    bindings of both accounts have the same names: `restore_account` undoes this."""
+    """Runs the page's commands for a site without YuniKorn; returns the account's kubeconfig. The
+    bindings of both accounts have the same names, so `restore_account` must follow."""
     script = commands("2. The account")
     for line, instead in CHOICES.items():
         script, count = re.subn(line, instead, script)
@@ -61,5 +61,5 @@ def make_account_without_yunikorn(rig: Rig) -> Path:
 
 
 def restore_account(rig: Rig) -> None:
-    """Binds the roles to the account of the sites with YuniKorn again."""
+    """Binds the roles to the account for sites with YuniKorn again."""
     rig.shell(f"kubectl apply -f {rig.directory}/administrator/rbac.yaml")

@@ -1,5 +1,5 @@
-"""A lab of real Slurm with accounting: slurmdbd and MariaDB of Debian's packages, unpacked beside
-the installed Slurm. Time moves in its tables: their entries begin hours earlier, and slurmdbd rolls
+"""A real Slurm with accounting: slurmdbd and MariaDB from Debian's packages, unpacked beside the
+installed Slurm. To let hours pass, tests move the entries in its tables back, and slurmdbd rolls
 them up when it starts again."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ AccountingStorageEnforce=associations
 
 
 def unpacked() -> Path:
-    """Returns where the packages are unpacked, once."""
+    """Unpacks the packages once and returns the directory."""
     root = cache() / "slurmdbd-bookworm"
     with FileLock(f"{root}.lock"):
         if not root.exists():
@@ -78,7 +78,7 @@ def unpacked() -> Path:
 
 
 class AccountingLab(SlurmLab):
-    """A lab with a slurmdbd of its own; the accounts are root's and `accounts`."""
+    """A real Slurm with its own slurmdbd, and with the Slurm accounts `root` and `accounts`."""
 
     def __init__(self, directory: Path, nodes: Sequence[str], accounts: Sequence[str]) -> None:
         self.port, self.database = _free_ports(2)
@@ -91,7 +91,7 @@ class AccountingLab(SlurmLab):
         return {**self.environ, "LD_LIBRARY_PATH": str(self.root / _LIBRARIES)}
 
     def _start_munged(self) -> None:
-        """Starts accounting before slurmctld."""
+        """Starts munged, the database and slurmdbd, which slurmctld needs at its start."""
         super()._start_munged()
         for name in ("db/mysql", "empty", "plugins"):
             (self.here / name).mkdir(parents=True)
@@ -137,15 +137,15 @@ class AccountingLab(SlurmLab):
             self._slurmdbd = None
 
     def sql(self, text: str) -> list[list[str]]:
-        """Returns the rows of the query."""
+        """Runs a query on the accounting database and returns the rows."""
         client = [str(self.root / "usr/bin/mariadb"), "--no-defaults", "-N", "-B",
                   "-S", str(self.here / "db.sock"), "acct", "-e", text]  # fmt: skip
         done = subprocess.run(client, env=self._own(), capture_output=True, text=True, check=True)
         return [line.split("\t") for line in done.stdout.splitlines()]
 
     def has_been(self, hours: int, since: datetime) -> None:
-        """Moves the past so many hours back, as if its states had lasted since then; slurmdbd has
-        rolled it up on return."""
+        """Moves entries back by so many hours, as if the states had lasted for that long. On
+        return, slurmdbd has rolled them up."""
         time.sleep(6)  # slurmctld sends its queue every few seconds
         self.stop_slurmdbd()
         moment, back = int(since.timestamp()), hours * 3600
@@ -160,7 +160,7 @@ class AccountingLab(SlurmLab):
         self.wait_for(lambda: len(self.hours(hour)) >= hours - 1, 60)
 
     def hours(self, since: datetime) -> list[list[float]]:
-        """Returns CPU-hours down, planned down and idle, of each whole hour."""
+        """Returns the CPU-hours down, planned down and idle in each whole hour since then."""
         rows = self.sql("select down_secs, pdown_secs, idle_secs from lab_usage_hour_table where "
                         f"id_tres=1 and time_start>={int(since.timestamp())} "
                         "and mod(time_start, 3600)=0 order by time_start")  # fmt: skip

@@ -1,9 +1,9 @@
 """`make bench-real`: an idle run on 500 nodes and 15,000 pods of a real API server.
 
-It measures full lists, in one answer and in pages, and runs that read changes. They take turns with
-`curl` of the same lists, `kubectl get pods -A -o json` and the plain client. It also measures the
-cost of each to the API server. Medians. The table is the last part of docs/bench.md.
-"""
+It measures runs that read full lists, in one answer and in pages, and runs that read changes.
+`curl` of the same lists, `kubectl get pods -A -o json` and the plain client are measured in turns
+with them, also what each costs the API server. The table has medians and is the last part of
+docs/bench.md."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CHANGED = {"`dnm run`, 0 changed": 0, "`dnm run`, 100 changed": 100, "`dnm run`,
 
 @dataclass(frozen=True)
 class Turn:
-    """One command in one turn; `way` is how a run read, `waited` its wait for a bookmark."""
+    """A measured command. `way` is how a run read, `waited` how long it waited for a bookmark."""
 
     sample: Sample
     cost: ServerCost
@@ -58,7 +58,7 @@ class Turn:
 
 
 class BenchRig(Rig):
-    """A rig with many pods, in steady state."""
+    """A real cluster with many pods, in which nothing changes."""
 
     pod_names: list[str]
 
@@ -86,7 +86,7 @@ class BenchRig(Rig):
 
 
 class Bench:
-    """A filled rig, and the commands that are measured on it."""
+    """A cluster filled with pods, and the commands that are measured on it."""
 
     def __init__(self, rig: BenchRig, kubeconfig: Path, directory: Path) -> None:
         self.rig, self.kubeconfig, self.directory = rig, kubeconfig, directory
@@ -100,7 +100,7 @@ class Bench:
         return Site(self.rig, self.directory / name, kubeconfig, **more)  # type: ignore[arg-type]
 
     def commands(self, kubeconfig: Path) -> dict[str, Command]:
-        """Returns all commands, on sites of their own; `kubeconfig` names the API server."""
+        """Returns the commands to measure at this kubeconfig's API server, each on its own site."""
         name = kubeconfig.stem
         listing = self.site(f"{name}-list", kubeconfig, watch_from_pods=10_000_000)
         url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
@@ -156,7 +156,7 @@ class Bench:
         return ["curl", *quiet, *["--output", os.devnull] * len(urls), *urls]
 
     def change(self, count: int) -> None:
-        """Changes a label of so many pods, as any controller may."""
+        """Changes a label of `count` pods, as a controller would."""
         self.stamp += 1
         patch = {"metadata": {"labels": {"stamp": str(self.stamp)}}}
         names = self.rig.pod_names[:]
@@ -183,7 +183,7 @@ class Bench:
         return Turn(sample, cost, f"{way[1]} {way[2]}".strip(), float(waited[1]) if waited else 0.0)
 
     def count_bytes(self) -> dict[str, int]:
-        """Counts once, through a relay, the bytes of the server's answers to each command."""
+        """Counts the bytes of the server's answers to each command, by a relay between them."""
         with relay(PORT) as counting:
             url = f"https://127.0.0.1:{counting.port}"
             target = self.directory / "counted.kubeconfig"
@@ -199,7 +199,7 @@ class Bench:
 
 
 def measure(arguments: list[str]) -> int:
-    """Fills a rig, measures, prints the table and writes it."""
+    """Fills a real cluster, measures the commands, prints the table and writes it."""
     parser = argparse.ArgumentParser(prog="python -m tests.real bench", description=__doc__)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--pods", type=int, default=COUNT)

@@ -1,8 +1,7 @@
-"""The stories of slurm-bridge again, with its own node and workload controllers.
+"""The tests beside slurm-bridge again, with slurm-bridge's own controllers for nodes and workloads.
 
 pytest does not collect them with the others: they need a checkout that the site names:
-`DNM_SLURM_BRIDGE=/path make test-bridge`.
-"""
+`DNM_SLURM_BRIDGE=/path make test-bridge`."""
 
 from __future__ import annotations
 

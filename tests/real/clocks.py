@@ -13,7 +13,7 @@ from tests.real.build import cache as built
 
 @cache
 def clock_library() -> Path:
-    """Returns the library that shifts the clock of a process."""
+    """Builds the library that shifts the clock of a process, and returns its path."""
     source, library = Path(__file__).with_name("clock.c"), built() / "clock.so"
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
         # Several rigs build it at once, each in a namespace where its process has the same id.
@@ -26,5 +26,5 @@ def clock_library() -> Path:
 
 
 def shifted(seconds: int) -> Mapping[str, str]:
-    """Returns the variables that shift the clock of a process."""
+    """Returns the environment variables that shift the clock of a process by `seconds`."""
     return {"CLOCK_OFF": str(seconds), "LD_PRELOAD": str(clock_library())}

@@ -1,4 +1,4 @@
-"""The content of a cluster, as its administrator sees it, and its reset between two tests."""
+"""The objects in a real cluster, for an administrator's client, and their reset after a test."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CPU, MEMORY = 64, "256Gi"
 
 
 class Cluster:
-    """A cluster; `api` is its administrator's client, `rest` YuniKorn's service."""
+    """A cluster. `api` is the client of its administrator, `rest` that of YuniKorn's REST API."""
 
     def __init__(self) -> None:
         self.rest = Api(REST)
         self.api: Api = Api("")
 
     def wait_for(self, is_so: Callable[[], Any], condition: str, seconds: float = 60.0) -> None:
-        """Raises RigError if it is still false after so many seconds without progress."""
+        """Waits until `is_so`. Raises RigError after so many seconds in which nothing changed."""
         patience = self.patience(seconds)
         while not is_so():
             if patience.is_over():
@@ -40,7 +40,7 @@ class Cluster:
         return Patience(seconds, self.progress)
 
     def progress(self) -> object:
-        """Returns what changes in a story: pods, nodes, and the queue document."""
+        """Returns pods, nodes and queue document: while these change, a test makes progress."""
         pods = self.api.get("/api/v1/pods")["items"]
         versions = [pod["metadata"]["resourceVersion"] for pod in pods]
         maps = self.api.get(self.config_map.rpartition("/")[0])["items"]
@@ -97,7 +97,7 @@ class Cluster:
     config_map = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
 
     def restore_queues(self) -> None:
-        """Restores the ConfigMap of the start; an unchanged one is not written."""
+        """Restores YuniKorn's original ConfigMap, unless it is unchanged."""
         result, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
         is_same = result["data"] == wanted["data"] and not result.get("immutable")
         if not is_same or result["metadata"].get("annotations"):
@@ -110,7 +110,7 @@ class Cluster:
         }
 
     def write_queues(self, text: str) -> None:
-        """Replaces the ConfigMap with its annotations, even an immutable one."""
+        """Replaces YuniKorn's ConfigMap and its annotations, even if it is immutable."""
         body = self.queues_map(text)
         try:
             self.api.put(self.config_map, body)
@@ -136,8 +136,8 @@ class Cluster:
     # --- between two tests ---------------------------------------------------------------------
 
     def remove_guards(self) -> None:
-        """Removes obstacles to deletion: a test's webhooks, policies and flow schemas, and the
-        registry that it kept here."""
+        """Removes what a test left that could prevent deletions: webhooks, policies and flow
+        schemas; also its registry."""
         for path in (
             "v1/validatingwebhookconfigurations",
             "v1/validatingadmissionpolicybindings",
@@ -153,7 +153,7 @@ class Cluster:
         self.api.delete(LEASE)
 
     def namespaces(self) -> list[str]:
-        """Returns all namespaces but those of the servers."""
+        """Returns all namespaces except those of Kubernetes and the servers."""
         result = self.api.get("/api/v1/namespaces")["items"]
         names = [namespace["metadata"]["name"] for namespace in result]
         return [name for name in names if name not in SERVERS_OWN and not name.startswith("kube-")]

@@ -1,4 +1,4 @@
-"""Fixtures: one rig for all tests of a session, which each test finds as after its start."""
+"""Fixtures: one real cluster (the rig) for all tests of a session, reset before each test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SERVER_LINES = pytest.StashKey[list[str]]()
 
 @pytest.fixture(scope="session")
 def started_rig(pytestconfig: pytest.Config) -> Iterator[Rig]:
-    """Returns a rig. One that does not start ends the session with its program's output."""
+    """Returns the real cluster. If it does not start, ends the session with the error."""
     rig = Rig(run_directory())
     try:
         rig.start()
@@ -65,7 +65,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Reports skipped stories."""
+    """Reports skipped tests."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     is_own = all("tests/real" in argument for argument in session.config.args)
     if is_own and reporter is not None and reporter.stats.get("skipped"):
@@ -74,14 +74,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def rig(started_rig: Rig) -> Rig:
-    """Returns the rig with a version of YuniKorn."""
+    """Returns the real cluster with a version of YuniKorn."""
     started_rig.reset("" if started_rig.has_yunikorn else YUNIKORNS[0])
     return started_rig
 
 
 @pytest.fixture
 def plain_rig(started_rig: Rig) -> Rig:
-    """Returns the rig with kube-scheduler, and without a queue system."""
+    """Returns the real cluster with kube-scheduler and no queue system."""
     started_rig.reset(KUBE_SCHEDULER)
     return started_rig
 
@@ -108,7 +108,7 @@ def kueue(started_rig: Rig) -> Iterator[Kueue]:
 
 @pytest.fixture
 def kueue_rig(kueue: Kueue, plain_rig: Rig) -> Iterator[Rig]:
-    """Yields a rig with kube-scheduler and Kueue, without any object of Kueue."""
+    """Yields the real cluster with kube-scheduler and Kueue, without objects of Kueue."""
     kueue.serve()
     try:
         yield plain_rig
@@ -118,14 +118,14 @@ def kueue_rig(kueue: Kueue, plain_rig: Rig) -> Iterator[Rig]:
 
 @pytest.fixture
 def kueue_kubeconfig(kueue_rig: Rig, kubeconfig_without_yunikorn: Path) -> Path:
-    """Returns the kubeconfig of an account with the roles of both files."""
+    """Returns the kubeconfig of an account with the roles of rbac.yaml and of the one for Kueue."""
     kueue_rig.shell(f"kubectl apply -f {REPOSITORY}/etc/rbac-kueue.yaml")
     return kubeconfig_without_yunikorn
 
 
 @pytest.fixture
 def busy_rig(plain_rig: Rig) -> Iterator[Rig]:
-    """Yields a rig with nodes that are full of pods of another namespace. A further pod waits."""
+    """Yields a cluster on which pods of another namespace fill all nodes. A further pod waits."""
     make_guest(plain_rig)
     apply_policies(plain_rig)
     for number in range(3):
@@ -148,7 +148,7 @@ def make_site(rig: Rig, tmp_path: Path) -> MakeSite:
 
 @pytest.fixture
 def lab() -> Iterator[SlurmLab]:
-    """Returns the installed Slurm; the end of the test restores it."""
+    """Yields the installed Slurm, and restores it at the end of the test."""
     lab = the_lab()
     try:
         yield lab

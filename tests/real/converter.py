@@ -1,11 +1,10 @@
-"""A `node-convert` of a site, by the contract: it creates and deletes Node objects as kubelets do.
+"""A site's `node-convert` that keeps the contract: it creates and deletes Nodes as kubelets do.
 
 `DIRECTORY/machines/NAME` holds the place of each machine, `batch` or `kubernetes`;
 `DIRECTORY/calls` has a line for each call. `DIRECTORY/seconds` is the duration of a conversion,
 `DIRECTORY/memory` the memory of a machine, part of which its kubelet reserves. `DIRECTORY/dress`
 has further labels and taints of a lent node, with NAMESPACE in them. The converter does not check
-for pods on a node that it takes away, as many a site's script does not: dnm must.
-"""
+for pods on a node that it takes away, as many a site's script does not: dnm must."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def write_converter(directory: Path, url: str, keys: Path, machines: Sequence[st
 
 
 class Machines:
-    """The place of each machine; a change holds the lock."""
+    """The files with the place of each machine, changed under a lock."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "machines"
@@ -137,7 +136,7 @@ def memory(place: Path) -> str:
 
 
 def dress(place: Path, namespace: str) -> dict[str, str]:
-    """Returns labels beside the namespace's own; each is a taint too."""
+    """Returns the further labels of a lent node, each of which is also a taint."""
     path = place / "dress"
     text = path.read_text() if path.exists() else "{}"
     return dict(json.loads(text.replace("NAMESPACE", namespace)))

@@ -1,4 +1,4 @@
-"""Two hosts for dnm: network namespaces that reach the API server over a virtual link."""
+"""Hosts for dnm: network namespaces that reach the API server over a virtual link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ip(*arguments: str, inside: str = "") -> None:
 
 @contextmanager
 def host(number: int) -> Iterator[tuple[list[str], str]]:
-    """Yields the prefix of a command that runs there, and the API server's address from there."""
+    """Yields the prefix that runs a command on a host, and the API server's address from there."""
     server = HOST_ADDRESSES[number]
     own = server.rpartition(".")[0] + ".2"
     holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
@@ -39,7 +39,7 @@ def host(number: int) -> Iterator[tuple[list[str], str]]:
 
 
 def wait_for_namespace(pid: str) -> None:
-    """Waits until `unshare` has become `sleep` in its namespace."""
+    """Waits until the namespace exists: `unshare` has then executed `sleep`."""
     while True:
         with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
             if file.read().strip() == "sleep":

@@ -1,4 +1,4 @@
-"""HTTP with JSON to the servers of a rig, by the standard library: the tests' own view."""
+"""A small HTTP client with JSON, by which tests read and change the servers without dnm's code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATCHES = {
 
 
 class ApiError(Exception):
-    """An answer of 400 and above; `code` is its status, `reason` and the message the Status's."""
+    """An HTTP answer of 400 or above, with its status code and the reason in its Status object."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -37,8 +37,8 @@ class ApiError(Exception):
 
 
 class Api:
-    """A client of `url`; with `keys` it is the administrator of the rig's API server. Reads share
-    one connection for each thread, since a waiting test reads often."""
+    """A client of `url`. With `keys` it is an administrator of the API server. Each thread keeps
+    one connection for reads, since waiting tests read often."""
 
     def __init__(self, url: str, keys: Path | None = None, name: str = "admin") -> None:
         self.url = url
@@ -56,7 +56,7 @@ class Api:
         kind: str = "application/json",
         **headers: str,
     ) -> bytes:
-        """Raises ApiError for an answer of 400 and above, OSError without an answer."""
+        """Sends a request and returns the body. Raises ApiError (400 and above) or OSError."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"Content-Type": kind, **headers}
         if method != "GET":

@@ -1,9 +1,8 @@
-"""deploy/Containerfile, built by buildah on a Debian root in place of the registry's image.
+"""A test of deploy/Containerfile: buildah builds it on a local Debian root instead of an image.
 
     make test-packages
 
-It needs the mirror of the machine's own apt, but no image registry.
-"""
+It needs the mirror of the machine's own apt, but no image registry."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ IMAGE = "localhost/dnm:built"
 
 
 class Store:
-    """The images and containers of this test alone."""
+    """A store of buildah, with the images and containers of this test only."""
 
     def __init__(self, directory: Path) -> None:
         self.options = [f"--root={directory}/images", f"--runroot={directory}/run",
                         "--storage-driver=vfs"]  # fmt: skip
 
     def __call__(self, *arguments: str) -> str:
-        """Returns buildah's output; fails with it."""
+        """Runs buildah and returns its output. If buildah fails, the test does, with its output."""
         done = subprocess.run(
             ["buildah", *self.options, *arguments], capture_output=True, text=True, timeout=HUNG,
             env={**os.environ, "BUILDAH_ISOLATION": "chroot"}, cwd=ROOT,

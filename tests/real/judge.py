@@ -1,8 +1,7 @@
-"""YuniKorn's own code as the judge of queue documents: `judge.go`, built once for each version.
+"""A program of YuniKorn's own code that checks queue documents (`judge.go`), for each version.
 
 `python -m tests.real.judge` builds it. The cache keeps it beside the servers, under the checksum of
-its source.
-"""
+its source."""
 
 from __future__ import annotations
 
@@ -33,13 +32,13 @@ CORES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def path_of(version: str) -> Path:
-    """Returns the path of a version's judge, built or not."""
+    """Returns the path of the program for a version of YuniKorn, built or not."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
     return cache() / f"yunikorn-judge-{version}-{source}"
 
 
 def build_judges() -> None:
-    """Builds the missing judges. Raises BuildError."""
+    """Builds the missing programs. Raises BuildError."""
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".judge.lock"):
         for version in CORES:
@@ -69,17 +68,17 @@ Answer = Mapping[str, Any]
 
 
 class Judge:
-    """One process of the judge; it answers one question after the other."""
+    """A running program, which answers one question after the other."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def ask(self, text: str) -> Answer:
-        """Returns YuniKorn's result for a document: see judge.go."""
+        """Returns what YuniKorn makes of a document; judge.go describes the fields."""
         return self._answer({"text": text})
 
     def compiles(self, expression: str) -> bool:
-        """Returns whether Go's regexp accepts it."""
+        """Returns whether Go's regexp package accepts a regular expression."""
         return not self._answer({"expression": expression})["load"]
 
     def _answer(self, question: Mapping[str, str]) -> Answer:
@@ -95,7 +94,7 @@ class Judge:
 
 @contextmanager
 def judge(version: str) -> Iterator[Judge]:
-    """Starts the judge of a version. Raises BuildError if it is not built."""
+    """Starts the program for a version of YuniKorn. Raises BuildError if it is not built."""
     path = path_of(version)
     if not path.exists():
         raise BuildError(f"{path} is not built: run 'make real'")
@@ -109,8 +108,8 @@ def judge(version: str) -> Iterator[Judge]:
 
 
 def ask_all(version: str, texts: Iterable[str], at_once: int = 1000) -> Iterator[Answer]:
-    """Yields answers in order; it starts a new process now and then, because each start of a
-    scheduler leaks memory."""
+    """Yields the answers about documents in order. It starts a new process now and then, because
+    each start of a scheduler in it leaks memory."""
     remaining = list(texts)
     while remaining:
         some, remaining = remaining[:at_once], remaining[at_once:]

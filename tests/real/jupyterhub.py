@@ -1,5 +1,5 @@
-"""The objects of a JupyterHub: those of the chart of zero-to-jupyterhub 4.4.0 with the values of
-docs/resource-quota.md, and pods as KubeSpawner 7.0.0 creates them, without home directories."""
+"""Objects of a JupyterHub, as the chart of zero-to-jupyterhub 4.4.0 makes them with the values of
+docs/resource-quota.md, and pods as of KubeSpawner 7.0.0, without home directories."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _PROFILE = {
 
 
 def blocks(language: str) -> list[str]:
-    """Returns the blocks of the page in this language, without their indent."""
+    """Returns the code blocks of docs/resource-quota.md in a language, without indent."""
     texts = re.findall(rf"^   ```{language}\n(.*?)^   ```$", PAGE, re.MULTILINE | re.DOTALL)
     return [re.sub(r"^   ", "", str(text), flags=re.MULTILINE) for text in texts]
 
 
 def values() -> Any:
-    """Returns the values for the chart that the page shows."""
+    """Returns the values for the chart that docs/resource-quota.md shows."""
     (text,) = blocks("yaml")
     return yaml.safe_load(text)
 
 
 def start_user_scheduler(rig: Rig) -> None:
-    """Starts the chart's second kube-scheduler, with its own profile."""
+    """Starts the kube-scheduler that the chart adds for users' pods, with its own profile."""
     own, keys, port = rig.kubeconfig("scheduler"), rig.keys, 10269
     path = rig.directory / "user-scheduler.yaml"
     path.write_text(json.dumps({
@@ -118,7 +118,7 @@ def _of_user(requests: Json, priority: str) -> Json:
 
 
 def add_placeholders(rig: Rig, count: int, priority: str = "") -> str:
-    """Creates the StatefulSet of user placeholders. Returns its path."""
+    """Creates the StatefulSet of user placeholders (preemptible pods). Returns its path."""
     own = values()["singleuser"]
     requests = {"cpu": str(own["cpu"]["guarantee"]), "memory": own["memory"]["guarantee"]}
     spec = {**_of_user(requests, priority), "terminationGracePeriodSeconds": 0}
@@ -129,8 +129,8 @@ def add_placeholders(rig: Rig, count: int, priority: str = "") -> str:
 
 
 def spawn(rig: Rig, number: int, priority: str = "") -> str:
-    """Creates the pod of a user once, as KubeSpawner does, for which a G is 2**30 bytes. Returns
-    the message if the API server refuses it; empty if it runs or waits."""
+    """Creates a user's pod once, as KubeSpawner does, which takes a G for 2**30 bytes. Returns the
+    API server's message if it refuses the pod, else an empty string."""
     own = values()["singleuser"]
     memory = int(own["memory"]["guarantee"].removesuffix("G")) * 2**30
     spec = _of_user({"cpu": str(own["cpu"]["guarantee"]), "memory": str(memory)}, priority)
@@ -146,7 +146,7 @@ def spawn(rig: Rig, number: int, priority: str = "") -> str:
 
 
 def pods_with(rig: Rig, component: str) -> list[Json]:
-    """Returns the pods of a component of the chart."""
+    """Returns the pods with this component label of the chart."""
     return [pod for pod in rig.pods(NAMESPACE)
             if pod["metadata"]["labels"].get("component") == component]  # fmt: skip
 
@@ -156,6 +156,6 @@ def running(rig: Rig, component: str = "singleuser-server") -> int:
 
 
 def end_servers(rig: Rig) -> None:
-    """Deletes the pods of all users, as jupyterhub-idle-culler does in the end."""
+    """Deletes the pods of all users, as jupyterhub-idle-culler does with idle ones."""
     selector = "labelSelector=component%3Dsingleuser-server"
     rig.api.ask("DELETE", f"{pods_of(NAMESPACE)}?{selector}")

@@ -1,5 +1,5 @@
-"""Certificates, keys and kubeconfigs of a rig, made by openssl. They are valid from yesterday, for
-hosts with a slow clock, until tomorrow."""
+"""Certificates, keys and kubeconfigs of the real cluster, made by openssl. They are valid from
+yesterday, for hosts with a slow clock, until tomorrow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def make_certificate(directory: Path, name: str, subject: str, extension: str) -
 
 
 def write_kubeconfig(directory: Path, name: str, server: str) -> None:
-    """Writes it as JSON, which is YAML: kubectl, client-go and dnm read it."""
+    """Writes a kubeconfig as JSON, which is YAML too: kubectl, client-go and dnm read it."""
     base = directory / name
     document = {
         "apiVersion": "v1",

@@ -16,8 +16,8 @@ Kind = tuple[str, str]  # of a write: method, name of the object
 def killed_run(
     site: Site, kubeconfig: Path, directory: Path, when: str, seen_before: set[Kind]
 ) -> None:
-    """Plays one run of the site, which has this kubeconfig, through a proxy. The proxy kills it at
-    its first write of a new kind, `before` or `after` the API server gets that."""
+    """Plays a run of the site through a proxy, which kills it at its first write of a new kind,
+    `before` or `after` the API server gets the write."""
     with proxied(site.rig, kubeconfig, directory) as proxy:
         site.use_kubeconfig(proxy.kubeconfig)
         process: list[subprocess.Popen[str]] = []

@@ -1,4 +1,4 @@
-"""Kubeconfigs of every kind, each with its expected result: the cases of `test_kubeconfigs.py`."""
+"""The cases of `test_kubeconfigs.py`: kubeconfigs of every kind, with the expected results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def encoded(text: str) -> str:
 
 
 class Asked(NamedTuple):
-    """The start of a command: its environment, and its prefix."""
+    """The start of a command: its environment, and a prefix of its command line (`before`)."""
 
     environment: Mapping[str, str]
     before: Sequence[str] = ()
 
 
 class Kit:
-    """The parts of a kubeconfig, and the folder where it is written."""
+    """The parts from which a case makes its kubeconfig, and the folder for it."""
 
     def __init__(self, rig: Rig, directory: Path, token: str) -> None:
         self.rig, self.directory, self.token = rig, directory, token
@@ -60,7 +60,7 @@ class Kit:
         context: Mapping[str, Any] = {},
         **top: Any,
     ) -> Json:
-        """Returns a document of a user with a token; `cluster` adds keys, None removes one."""
+        """Returns a kubeconfig for a user with a token. `cluster` adds keys; None removes one."""
         facts = {
             "server": f"https://127.0.0.1:{PORT}", "certificate-authority-data": encoded(self.ca),
             **cluster,
@@ -91,7 +91,7 @@ class Kit:
         return str(path)
 
     def printed(self, version: str = V1, **status: str) -> str:
-        """Returns the script of a plug-in that prints this."""
+        """Returns the script of a credential plug-in that prints this status."""
         status = status or {"token": self.token}
         document = {"apiVersion": version, "kind": "ExecCredential", "status": status}
         return f"print({json.dumps(document)!r})"
@@ -101,9 +101,9 @@ Make = Callable[[Kit], Any]  # the complete document, or its text
 
 
 class Case(NamedTuple):
-    """One case: `make` returns the one kubeconfig, `asking` the whole start of the commands.
-    `kubectl` and `dnm` are their results. If they differ, `row` is the first cell of the page's
-    table, or is above it."""
+    """A case. `make` returns its kubeconfig, or `asking` all about the start of the commands.
+    `kubectl` and `dnm` are their expected results. If these differ, `row` is the first cell of the
+    row in docs/kubernetes.md, or a text above the table."""
 
     name: str
     kubectl: str
@@ -164,7 +164,7 @@ def with_plugin(kit: Kit, script: str, **settings: object) -> Json:
 
 
 def a_plugin(script: str = "", version: str = V1, **settings: object) -> Make:
-    """Returns a plug-in that prints the token in that version, unless `script` replaces it."""
+    """Returns a user with a plug-in that prints the token in an API version, or runs `script`."""
     return lambda kit: kit.document(with_plugin(kit, script or kit.printed(version), **settings))
 
 
@@ -328,14 +328,14 @@ WAYS = [
 
 
 def several(*made: Callable[[Kit], Json | str]) -> Callable[[Kit], Asked]:
-    """Puts each document in a folder of its own."""
+    """Returns a case of several kubeconfigs, each in its own folder, as $KUBECONFIG names them."""
     return lambda kit: of_files(
         *(kit.write(function(kit), f"{number}/kubeconfig") for number, function in enumerate(made))
     )
 
 
 def only(kinds: str) -> Callable[[Kit], Json]:
-    """Returns the part of the document with these kinds, with the current context."""
+    """Returns a function that makes a kubeconfig with only these sections."""
 
     def part(kit: Kit) -> Json:
         kept = ("apiVersion", "kind", *kinds.split())

@@ -1,9 +1,8 @@
-"""A real kubelet on a simulated machine, up to its boot gate: started, read, ended.
+"""A real kubelet on a simulated machine, started until its managers run or it refuses to start.
 
-It runs in mount and network namespaces of its own, beside a container runtime that runs nothing.
-They have the desired /proc/meminfo and NUMA nodes of /sys. Its managers write their state when they
-have started; with wrong settings it exits before that.
-"""
+It runs in mount and network namespaces of its own, with a container runtime that runs nothing. They
+have the desired /proc/meminfo and NUMA nodes of /sys. The kubelet's managers write their state when
+they have started; with wrong settings it exits before that."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ _LONGEST = 30.0  # seconds
 
 
 class Boot:
-    """The result of a kubelet's start: `error` is its last message, empty if it stays up."""
+    """The result of a kubelet's start. `error` is its last message, or empty if it stays up."""
 
     def __init__(self, error: str, state: dict[str, Any], log: str) -> None:
         self.error = error
@@ -51,7 +50,7 @@ class Boot:
 
     @property
     def reserved(self) -> dict[str, int]:
-        """Returns NUMA node -> bytes of memory that the manager reserves."""
+        """Returns NUMA node -> bytes of memory that the memory manager reserves there."""
         nodes = self.state.get("machineState") or {}
         return {node: item["memoryMap"]["memory"]["systemReserved"] for node, item in nodes.items()}
 
@@ -64,9 +63,9 @@ def boot(
     drop_ins: Sequence[str] = (),
     state: str = "",
 ) -> Boot:
-    """Starts a kubelet with the file on the machine, and waits until it exits or stays up.
-    `drop_ins` are files of a drop-in directory, in order; `state` is the memory_manager_state of an
-    earlier start."""
+    """Starts a kubelet with this configuration on a simulated machine, and waits until it exits or
+    stays up. `drop_ins` are files of its drop-in directory, in order; `state` is the
+    memory_manager_state of an earlier start."""
     shutil.rmtree(directory, ignore_errors=True)
     write_machine(directory, machine)
     full = yaml.safe_load(config) or {}
@@ -110,13 +109,13 @@ def boot(
 
 
 def is_up(log: Path, state: Path) -> bool:
-    """Returns whether its managers have started, which they log after writing their state."""
+    """Returns whether a kubelet's managers have started and written their state."""
     is_written = state.exists() and log.exists()
     return is_written and "Starting Kubelet Plugin Manager" in log.read_text()
 
 
 def write_machine(directory: Path, machine: dict[str, Any]) -> None:
-    """Writes the machine's files of the kernel, as far as cadvisor reads them."""
+    """Writes those files of /proc and /sys that cadvisor reads, for the simulated machine."""
     nodes = machine["numa"]
     root = directory / "node"
     root.mkdir(parents=True)

@@ -1,8 +1,7 @@
 """Kueue's own manager beside kube-scheduler, with its CRDs and webhooks from its module.
 
-No Service leads to the manager here: the API server calls the webhooks by a URL. Kueue opens some
-certificates at a fixed path below /etc, so that it gets an /etc of its own.
-"""
+There is no Service for the manager: the API server calls the webhooks by a URL. Kueue opens some
+certificates at a fixed path below /etc, so that it gets an /etc of its own."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ KINDS = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavor
 
 
 class Kueue:
-    """Kueue on a rig. It runs from `start` to `remove`; its webhooks only within `serve`."""
+    """Kueue on the real cluster. It runs from `start` to `remove`, its webhooks since `serve`."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -83,7 +82,7 @@ class Kueue:
         self.rig.servers["kueue"].stop(signal.SIGKILL)
 
     def serve(self) -> None:
-        """Creates the webhooks. They come last, because they refuse everything without Kueue."""
+        """Creates the webhooks after Kueue has started, since they refuse everything without it."""
         for hooks in self.webhooks():
             name = hooks["metadata"]["name"]
             apply(self.rig, f"{HOOKS}/{hooks['kind'].lower()}s/{name}", hooks)
@@ -137,7 +136,7 @@ class Kueue:
     # --- what its module ships -----------------------------------------------------------------
 
     def definitions(self) -> Iterator[Json]:
-        """Yields the CRDs, with a webhook for those that the module converts by one."""
+        """Yields Kueue's CRDs, with a conversion webhook for those that need one."""
         patches = self.sources / "crd" / "patches"
         converted = {read(path)["metadata"]["name"] for path in patches.glob("webhook_in_*.yaml")}
         for path in sorted((self.sources / "crd" / "bases").glob("*.yaml")):
@@ -150,8 +149,8 @@ class Kueue:
             yield definition
 
     def webhooks(self) -> Iterator[Json]:
-        """Yields the webhooks for the kinds of this API server. Webhooks of pods and controllers
-        ignore the namespaces of the system, as in Kueue's own kustomization."""
+        """Yields Kueue's webhooks for kinds that this API server has. Those for pods and
+        controllers ignore system namespaces, as in Kueue's own kustomization."""
         text = (self.sources / "webhook" / "manifests.yaml").read_text()
         for document in yaml.safe_load_all(text):
             document["metadata"]["name"] = f"kueue-{document['metadata']['name']}"
@@ -177,7 +176,7 @@ class Kueue:
     # --- what there is ---------------------------------------------------------------------------
 
     def is_served(self) -> bool:
-        """Returns whether clients can discover all kinds."""
+        """Returns whether the API server serves all kinds of Kueue."""
         try:
             kinds = {item["name"] for item in self.rig.api.get(OBJECTS)["resources"]}
         except ApiError:
@@ -211,7 +210,7 @@ def named(kind: str, name: str, spec: Json, **metadata: Any) -> Json:
 
 
 def quota_rows(quotas: dict[str, dict[str, str]], **limits: str) -> Json:
-    """Returns a resource group of cpu and memory; `limits` are those of the last flavor."""
+    """Returns a resource group of cpu and memory; `limits` are fields of the last flavor."""
     last = list(quotas)[-1]
     flavors = [
         {"name": flavor, "resources": [

@@ -34,7 +34,7 @@ del SETTINGS["namespace_queue_paths"]
 
 
 def make_course(rig: Rig, **changes: Any) -> None:
-    """Creates flavors, ClusterQueue and LocalQueue; `changes` are fields of the ClusterQueue."""
+    """Creates the course's flavors, ClusterQueue (with the fields `changes`) and LocalQueue."""
     for name in ("k1", "k2"):
         rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": OWN_LABELS}})
     flavors = f"{OBJECTS}/resourceflavors"
@@ -69,7 +69,7 @@ def slurm_site(
 
 
 def converter_site(rig: Rig, directory: Path, kubeconfig: Path, **more: Any) -> Site:
-    """Returns a site without Slurm; its converter registers Nodes with the taint of dev."""
+    """Returns a site without Slurm, with a converter that registers Nodes with the taint of dev."""
     site = Site(rig, directory, kubeconfig, sections=SECTION, **{**SETTINGS, **more})
     taint_nodes(site)
     return site
@@ -95,7 +95,7 @@ def add_job(rig: Rig, name: str, pods: int, annotations: Json | None = None, **s
 
 
 def add_gang(rig: Rig, name: str, pods: int, total: int) -> None:
-    """Creates pods of a group that Kueue admits once `total` of them exist."""
+    """Creates `pods` pods of a group, which Kueue admits once `total` pods of it exist."""
     labels = {LABEL: "course", "kueue.x-k8s.io/pod-group-name": name}
     annotations = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
     there = len(rig.pods("dev"))
@@ -106,7 +106,7 @@ def add_gang(rig: Rig, name: str, pods: int, total: int) -> None:
 
 
 def end_job(rig: Rig, name: str) -> None:
-    """Ends all pods of a Job well, as their kubelets would."""
+    """Ends all running pods of a Job successfully, as their kubelets would."""
     for pod in rig.pods("dev"):
         metadata = pod["metadata"]
         owners = [owner["name"] for owner in metadata.get("ownerReferences", ())]
@@ -128,7 +128,7 @@ def has_condition(workload: Json, kind: str) -> bool:
 
 
 def evicted(rig: Rig) -> list[str]:
-    """Returns the Workloads that Kueue has evicted."""
+    """Returns the names of the Workloads that Kueue has evicted."""
     return [item["metadata"]["name"] for item in workloads(rig) if has_condition(item, "Evicted")]
 
 
@@ -144,7 +144,7 @@ def lent_quota(rig: Rig, name: str = COHORT) -> dict[str, int]:
 
 
 def parse_amount(text: str) -> int:
-    """Returns a quantity of cores, or of GiB. Raises ValueError for another unit."""
+    """Parses a quantity into cores or GiB. Raises ValueError for another unit."""
     factors = {"Gi": 1, "Ti": 1024}
     return int(text[:-2]) * factors[text[-2:]] if text[-2:] in factors else int(text)
 
@@ -155,12 +155,12 @@ def ledger(rig: Rig, name: str = COHORT) -> str:
 
 
 def quota_of(nodes: int) -> dict[str, int]:
-    """Returns the quota that so many lent nodes give."""
+    """Returns the quota that this number of lent nodes gives."""
     return {"cpu": 128 * nodes, "memory": 256 * nodes}
 
 
 def return_all(rig: Rig, site: Site) -> None:
-    """Runs until every node is returned. No Workload was evicted, and no quota is left."""
+    """Plays runs until all nodes are returned. No Workload may be evicted, no quota left."""
     site.run_until(site.has_returned_nodes, "every node is returned", 120)
     assert lent_quota(rig) == quota_of(0) and not ledger(rig)
     assert rig.nodes() == {"k1", "k2"} and not evicted(rig)

@@ -1,9 +1,8 @@
-"""Network, process and mount namespaces for a command, with no trace after any kind of end.
+"""Network, process and mount namespaces for a command, which leaves nothing however it ends.
 
 The command is a child of `unshare`. When that dies, the kernel kills all processes in the
 namespaces; `unshare` itself is killed with this process. The next start removes the directory that
-a SIGKILL leaves.
-"""
+a SIGKILL leaves."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ OWN_ADDRESS = "192.0.2.1"
 
 
 def run_directory() -> Path:
-    """Returns the directory of this run. Raises RigError outside."""
+    """Returns the directory of this start. Raises RigError outside of the namespaces."""
     named = os.environ.get(INSIDE)
     if not named:
         raise RigError("this runs in namespaces of its own: python -m tests.real test")
@@ -42,7 +41,7 @@ def run_directory() -> Path:
 
 
 def run_inside(arguments: list[str]) -> int:
-    """Runs `python -m tests.real` with the arguments inside; returns its exit code."""
+    """Runs `python -m tests.real ARGUMENTS` in new namespaces. Returns its exit code."""
     if os.geteuid() != 0:
         raise RigError("network namespaces and a real Slurm need root")
     with made_directory() as directory:
@@ -62,7 +61,7 @@ def run_inside(arguments: list[str]) -> int:
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """Waits for the command; Ctrl-C goes to the command inside, which ends by itself."""
+    """Waits for the command in the namespaces, which handles a Ctrl-C by itself."""
     while True:
         try:
             return process.wait()
@@ -74,7 +73,7 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def made_directory() -> Iterator[Path]:
-    """Yields a locked directory and removes it, even after SIGTERM; removes leftovers first."""
+    """Removes leftovers. Yields a locked directory and removes it later, even after SIGTERM."""
 
     def on_term(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -109,7 +108,7 @@ def remove_leftovers() -> None:
 
 
 def runs() -> Iterator[tuple[Path, bool]]:
-    """Yields each directory of a run, and whether a process holds its lock."""
+    """Yields the directory of each start, and whether a process still holds its lock."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         lock = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR)
         try:
@@ -122,7 +121,7 @@ def runs() -> Iterator[tuple[Path, bool]]:
 
 
 def prepare() -> None:
-    """Sets up, inside, a loopback address other than 127.*, and an own /etc/dynamic-node."""
+    """Sets up the namespaces: a loopback address other than 127.*, and an /etc/dynamic-node."""
     etc = run_directory() / "etc"
     etc.mkdir(exist_ok=True)
     for command in (
@@ -136,7 +135,7 @@ def prepare() -> None:
 
 
 def enter_running(command: list[str]) -> NoReturn:
-    """Becomes a command inside the namespaces of the run that is up."""
+    """Replaces this process by a command in the namespaces of the running cluster."""
     for directory, is_alive in runs():
         if is_alive:
             parent = (directory / "pid").read_text()

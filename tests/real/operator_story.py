@@ -1,8 +1,7 @@
-"""The workshop with nodeset-convert beside the real slurm-operator, in both of its modes.
+"""Tests of a workshop with nodeset-convert beside the real slurm-operator, in both of its modes.
 
-pytest does not collect it with the other tests of real servers, since its operator is built only on
-request: `make test-operator`. A job runs on one machine all the time; the others are lent.
-"""
+pytest does not collect them with the other tests of real servers, since the operator is built only
+on request: `make test-operator`. A job runs on one machine all the time; the others are lent."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def directory() -> Iterator[Path]:
 
 @contextmanager
 def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
-    """Yields a cluster with an idle slurmd in a pod on each machine."""
+    """Yields a cluster with slurm-operator and an idle slurmd in a pod on each machine."""
     fence = {"key": FENCE.key, "effect": FENCE.effect}
     for name in NAMES:
         rig.add_node(name, cpu=128, **{LABEL[0]: LABEL[1]})
@@ -84,8 +83,8 @@ def test_workshop_beside_slurm_operator_loses_no_job(
 
 
 def assert_a_faulty_node_stays_drained(rig: Rig, made: Slinky, site: StandingSite) -> None:
-    """Checks that the operator, which removes the drain of a pod's record when it recreates the
-    pod, leaves this drain."""
+    """Checks that a faulty node stays drained, although the operator removes its own drains when it
+    recreates the pod of a node."""
     name, fault = NAMES[-1], "Healthy:False"
     lent = site.convert("--set", "k8s", "--node-name", name, "--namespace", "dev")
     assert lent.returncode == 0, lent.stderr

@@ -1,10 +1,9 @@
-"""Fresh Debian roots for the packages: made once by debootstrap, used through an overlay.
+"""Fresh Debian root file systems for tests of packages, made once by debootstrap.
 
     python -m tests.real.package_roots build
 
-Each test gets a root of its own in mount, network and process namespaces. The overlay's upper
-folder holds what a test installs; nothing of it stays, and the machine is untouched.
-"""
+Each test uses a root through an overlay, in its own mount, network and process namespaces. What a
+test installs is in the overlay's upper folder and is removed; the machine is untouched."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ exec sleep infinity
 
 
 def root_of(suite: str) -> Path:
-    """Returns the path of a suite's root, made or not."""
+    """Returns the path of the root of a Debian suite, made or not."""
     return cache() / f"packages-{suite}-{RECIPE}"
 
 
@@ -58,7 +57,7 @@ def build_roots() -> None:
 
 
 class Root:
-    """A machine of that suite: its files, processes and loopback."""
+    """A simulated machine with a Debian suite: its files, processes and loopback."""
 
     def __init__(self, path: Path, inside: str) -> None:
         self.path = path
@@ -78,7 +77,7 @@ class Root:
         )  # fmt: skip
 
     def run(self, script: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """Runs a script as root; fails if the exit code is not `code` (None: any)."""
+        """Runs a script as root. Fails unless the exit code is `code` (None accepts any)."""
         process = self.start(script)
         stdout, stderr = process.communicate(timeout=HUNG)
         answer = subprocess.CompletedProcess(script, process.returncode, stdout, stderr)
@@ -90,12 +89,12 @@ class Root:
         return self.run(script).stdout
 
     def put(self, source: Path, target: str) -> None:
-        """Copies a file or a folder in, from outside, where the overlay is not visible."""
+        """Copies a file or a folder of the real machine into the simulated one."""
         enter = ["nsenter", "-t", self.inside, "-m", "--"]
         subprocess.run([*enter, "cp", "-r", str(source), f"{self.path}{target}"], check=True)
 
     def files(self) -> set[str]:
-        """Returns every path without mounts; folders end with a slash."""
+        """Returns the paths of all files, except for mounts; folders end with a slash."""
         text = self("find / -xdev -type d -printf '%p/\\n' -o -printf '%p\\n'")
         return set(text.splitlines())
 
@@ -121,7 +120,7 @@ def machine(suite: str, directory: Path, own_network: bool = True) -> Iterator[R
 
 
 def wait_for(holder: subprocess.Popen[bytes], merged: Path) -> str:
-    """Returns the id of the first process inside, when all is mounted."""
+    """Waits until all is mounted. Returns the id of the first process in the namespaces."""
     deadline = time.monotonic() + 30
     children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
     while time.monotonic() < deadline and holder.poll() is None:

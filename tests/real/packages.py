@@ -1,10 +1,10 @@
-"""The deb and the rpm in fresh Debian roots: installed, upgraded and removed while nodes are lent.
+"""Tests of the deb and the rpm in fresh Debian roots: install, upgrade, remove while nodes are
+lent.
 
     make test-packages
 
-Debian's own dpkg and rpm do it. The lent nodes are the sandbox's, from a checkout, because the
-packages do not contain the lab.
-"""
+They use Debian's dpkg and rpm. The lent nodes are those of a sandbox from the checkout, because the
+packages do not contain the lab."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ END
 
 @dataclass(frozen=True)
 class Kind:
-    """The commands that install and remove a kind of package. `purged`: with its configuration."""
+    """The commands that install and remove a kind of package (deb or rpm)."""
 
     name: str
     pattern: str
@@ -70,7 +70,7 @@ CASES = [(DEB, suite) for suite in SUITES] + [(RPM, SUITES[-1])]
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns both packages, as built by `make packages` and with a later version."""
+    """Returns a folder with deb and rpm, each in the current and in a later version."""
     directory = tmp_path_factory.mktemp("dist")
     for package in (*DIST.glob(f"dnm_{VERSION}*.deb"), *DIST.glob(f"dnm-{VERSION}*.rpm")):
         shutil.copy(package, directory)
@@ -93,7 +93,7 @@ def played(
 
 
 def lent(root: Root) -> dict[str, str]:
-    """Returns node -> phase, from the registry."""
+    """Returns lent node -> phase, by `dnm status` on the simulated machine."""
     return {node["node"]: node["phase"] for node in status(root)["nodes"]}
 
 
@@ -183,8 +183,8 @@ def restore_rpmsave_files(root: Root) -> None:
 
 
 def left_behind(before: set[str], root: Root) -> set[str]:
-    """Returns new paths, without the package manager's own records and logs, and folders of cron,
-    zsh and fish, which these roots lack."""
+    """Returns the paths that are new since `before`. It omits records and logs of the package
+    manager, and folders of cron, zsh and fish, which these roots lack."""
     books = ("/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/", "/var/cache/", "/root/", "/srv/")
     of_other_instances = re.compile(r"/etc/cron.d/|/usr/share/(zsh|fish)/[^/]+/")
     lines = {path for path in root.files() - before if not path.startswith(books)}

@@ -1,4 +1,4 @@
-"""PodGroups of two other schedulers on the real API server, each with four members at least."""
+"""PodGroups of two other schedulers on the real API server, each for at least four pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GROUPS = {"scheduling.x-k8s.io": "v1alpha1", "scheduling.volcano.sh": "v1beta1"
 
 
 def make_pod_groups(rig: Rig) -> None:
-    """Adds both kinds, and a PodGroup `four` of each in dev."""
+    """Adds the two kinds named PodGroup, and an object `four` of each in dev."""
     for group, version in _GROUPS.items():
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         names = {"plural": "podgroups", "kind": "PodGroup", "singular": "podgroup"}

@@ -1,4 +1,4 @@
-"""Pods of every kind that YuniKorn counts in its own way, as manifests and their changes."""
+"""Pods of every kind for which YuniKorn has a special rule of counting, with later changes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def nothing(rig: Rig, namespace: str) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of pods for a queue; `act` changes them once they are bound.
+    """A kind of pods. `pods` makes their manifests for a queue, `act` changes them once bound.
 
-    `bound` is the number of pods that get a node; before that, the table is not read.
-    """
+    `bound` is the number of pods that get a node; the test waits for so many."""
 
     name: str
     pods: Callable[[str], list[Json]]
@@ -61,7 +60,7 @@ def set_status(name: str, status: Json) -> Act:
 
 
 def resized(name: str, cpu: str, allocated: str, **more: Any) -> Act:
-    """Requests `cpu` for a container, while the kubelet has allocated `allocated`."""
+    """Returns a change: a container requests `cpu`, and the kubelet still reports `allocated`."""
 
     def act(rig: Rig, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -85,7 +84,7 @@ def deleted(name: str) -> Act:
 
 
 def gang(name: str, members: int, made: int, cpu: str) -> Callable[[str], list[Json]]:
-    """Returns an application of one task group; `made` members have their own pods already."""
+    """Returns a gang with one task group, of which `made` members already have pods."""
 
     def make(queue: str) -> list[Json]:
         group = {

@@ -1,4 +1,4 @@
-"""A pod as a process: the work of a kubelet and a container runtime, without either.
+"""A pod that runs as a process, without a kubelet and a container runtime.
 
 The pod is the one that the API server has stored, with all changes of admission. Its image is a
 root in which the deb is installed as in the Containerfile. Its volumes have the owners and modes
@@ -6,8 +6,7 @@ that kubelets set (pkg/volume/util/atomic_writer.go). The folder of a ConfigMap 
 open to all users. So is, with the sticky bit, the root of the tmpfs of a Secret or a projected
 volume. The process has its service account's token, its user and only the capabilities that it
 requests. Its root is read-only if the pod says so, and its variables are its own and those of every
-pod.
-"""
+pod."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Answer = subprocess.CompletedProcess[str]
 
 
 def install_image(root: Root, package: Path) -> None:
-    """Repeats the Containerfile's steps, except for apt: the root has those packages."""
+    """Plays the Containerfile's steps in a root, except for apt: the root has those packages."""
     root.put(package, "/tmp/dnm.deb")
     root("dpkg -i /tmp/dnm.deb")
     for command in re.findall(
@@ -49,7 +48,7 @@ def entrypoint() -> list[str]:
 
 
 def run_pod(rig: Rig, root: Root, pod: Json, directory: Path, *arguments: str) -> Answer:
-    """Runs the pod's container; `arguments` replace its own."""
+    """Runs the command of the pod's container, with `arguments` if there are any."""
     spec = pod["spec"]
     (container,) = spec["containers"]
     volumes = {
@@ -101,8 +100,8 @@ exec chroot "$root" {command}
 
 
 def set_rights(spec: Json, container: Json) -> list[str]:
-    """Returns the user, groups and capabilities of both security contexts; raises KeyError if they
-    set none."""
+    """Returns the `setpriv` prefix for the user, groups and capabilities of a pod's security
+    contexts. Raises KeyError if they set none."""
     both = {**spec["securityContext"], **container["securityContext"]}
     assert both["capabilities"] == {"drop": ["ALL"]} and not both.get("privileged")
     assert not both["allowPrivilegeEscalation"] and both["runAsNonRoot"]
@@ -113,7 +112,7 @@ def set_rights(spec: Json, container: Json) -> list[str]:
 
 
 def variables(pod: Json, container: Json) -> list[str]:
-    """Returns the variables of the image, of every pod, and of the container."""
+    """Returns the environment variables from the image, from Kubernetes, and of the container."""
     own = {item["name"]: item["value"] for item in container.get("env", [])}
     always = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/nonexistent"}
     return [f"{name}={value}" for name, value in {**always, **SERVICE, **own}.items()]
@@ -123,7 +122,7 @@ def variables(pod: Json, container: Json) -> list[str]:
 
 
 def make_volume(rig: Rig, pod: Json, volume: Json, directory: Path) -> Path:
-    """Returns the folder of a volume, as the kubelet would make it on the node."""
+    """Creates the folder of a volume as a kubelet does, and returns it."""
     directory.mkdir(parents=True)
     group = int(pod["spec"]["securityContext"].get("fsGroup", 0))
     if "configMap" in volume:
@@ -155,7 +154,7 @@ def object_data(
 
 
 def projected(rig: Rig, pod: Json, source: Json) -> Mapping[str, bytes]:
-    """Returns the three sources of the volume that service account admission adds."""
+    """Creates the volume with token, CA and namespace that every pod gets for its account."""
     namespace = pod["metadata"]["namespace"]
     if "serviceAccountToken" in source:
         account = pod["spec"]["serviceAccountName"]

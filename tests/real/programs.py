@@ -1,4 +1,4 @@
-"""Server processes of a rig: each has a log, is awaited and ended, and reports its death."""
+"""Server processes of the real cluster: each has a log, is awaited, ended and checked for death."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HUNG = 900.0  # seconds; at load 25 installing a package takes more than three m
 
 
 class RigError(Exception):
-    """The rig did not start, or one of its programs died; the message holds its output."""
+    """The real cluster did not start, or a server died; the message has the server's output."""
 
 
 class Patience:
-    """A wait for something that must happen. It ends after `seconds` without a change in the result
-    of `look`, or after ten times as long: a busy machine is slow, but does progress."""
+    """A time limit that allows for a slow machine: it is over after `seconds` without a change in
+    the result of `look`, or after ten times as long."""
 
     def __init__(self, seconds: float, look: Callable[[], object]) -> None:
         self.seconds = seconds
@@ -48,7 +48,7 @@ def end_of(log: Path, lines: int = 25) -> str:
 
 
 class Server:
-    """One program; `start` returns when `is_ready` is true."""
+    """A server process. Its `start` returns when `is_ready` is true."""
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, is_ready: Callable[[], bool],
@@ -62,7 +62,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Raises RigError with the end of the log if the program dies or does not get ready."""
+        """Starts the program. Raises RigError with the end of its log if it dies or hangs."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -88,7 +88,7 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def send(self, sent: signal.Signals) -> None:
-        """Sends SIGSTOP and SIGCONT, for a server that hangs."""
+        """Sends a signal, such as SIGSTOP to make the server hang."""
         assert self.process is not None
         self.process.send_signal(sent)
 
@@ -110,7 +110,7 @@ class Server:
         self.process = None
 
     def resident_mb(self) -> int:
-        """Returns the memory that it uses now."""
+        """Returns the resident memory of the server in MiB."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) // 1024

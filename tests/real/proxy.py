@@ -1,7 +1,6 @@
-"""A proxy between dnm and the API server, so that a test may act between two requests of a run.
+"""A proxy between dnm and the API server, by which a test acts between two requests of a run.
 
-It forwards everything unchanged, with the client's own token, and records it.
-"""
+It forwards everything unchanged, with the client's own token, and records it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 @dataclass
 class Seen:
-    """One request, and its answer."""
+    """A request of dnm, and the answer to it."""
 
     method: str
     path: str
@@ -38,8 +37,8 @@ class Seen:
 
 @dataclass
 class Proxy:
-    """The proxy calls `before` with each request before the API server gets it, one at a time. It
-    calls `after` with the answer before the client gets that."""
+    """A proxy that calls `before` with each request before the API server gets it, one at a time.
+    It calls `after` with the answer before the client gets that."""
 
     kubeconfig: Path
     seen: list[Seen] = field(default_factory=list)
@@ -53,7 +52,7 @@ class Proxy:
 
 
 def write_kubeconfig(source: Path, target: Path, server: str) -> Path:
-    """Writes the kubeconfig `source` with another server; kubectl prints it as JSON."""
+    """Writes a copy of the kubeconfig `source` with another server address, as JSON."""
     import yaml
 
     document = yaml.safe_load(source.read_text())
@@ -78,7 +77,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(rig: Rig, handler: type[Quiet]) -> Iterator[str]:
-    """Yields the address of a server with the certificate of the API server."""
+    """Runs an HTTPS server with the certificate of the API server. Yields its address."""
     server = Server(("127.0.0.1", 0), handler)
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
@@ -93,7 +92,7 @@ def serving(rig: Rig, handler: type[Quiet]) -> Iterator[str]:
 
 @contextmanager
 def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
-    """Yields the proxy; its kubeconfig belongs to the same account."""
+    """Runs a proxy. Yields it, with a kubeconfig for the same account."""
     lock = threading.Lock()
     trusted = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
 

@@ -1,5 +1,5 @@
-"""Queue documents before YuniKorn's own code: dnm edits those that it accepts, and it accepts dnm's
-edits.
+"""Tests with random queue documents and YuniKorn's own code: dnm edits the documents that YuniKorn
+accepts, and YuniKorn accepts the edits.
 
 pytest does not collect them with the other tests of real servers: they need no rig, only the judge
 that `make real` builds (`pytest --numprocesses 2 tests/real/queue_documents.py`). DNM_DOCUMENTS and
@@ -60,7 +60,7 @@ SCRAPS = ["", " ", "  ", "\n", "\t", ":", "- ", "'", '"', "{", "}", "[", "]", "&
 
 
 def random_document(rng: random.Random) -> str:
-    """Returns a random document: a valid one with parts that YuniKorn reads, perhaps broken."""
+    """Returns a random queue document with parts that YuniKorn reads, perhaps an invalid one."""
     kind = rng.random()
     if kind < 0.35:
         text = _with_parts(rng)
@@ -201,7 +201,7 @@ def some_edits(
 def limits_wanted(
     text: str, lent: dict[str, dict[str, Resources]], held: set[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
-    """Returns baseline plus lent nodes below, of queues without other bounds."""
+    """Returns queue -> baseline plus lent nodes below it, for queues without other bounds."""
     tree = parse_tree(text)
     wanted: dict[str, dict[str, dict[str, int]]] = {}
     for path, queue in tree.written.items():

@@ -1,4 +1,4 @@
-"""A random balancer of connections that counts the bytes it forwards."""
+"""A relay that forwards connections to random ports and counts the bytes of the answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Relay:
-    """The counts of a relay. `read`: bytes sent to clients, packed and with TLS."""
+    """A relay's port, and the number of bytes sent to clients, compressed and with TLS."""
 
     port: int
     read: int = 0
@@ -20,7 +20,7 @@ class Relay:
 
 @contextmanager
 def relay(*ports: int) -> Iterator[Relay]:
-    """Forwards each connection to one of the ports."""
+    """Forwards each connection to one of the ports at random, until the block ends."""
     chance = random.Random(1)
     listener = socket.create_server(("", 0))
     made = Relay(listener.getsockname()[1])

@@ -1,10 +1,9 @@
-"""A workshop on a real Slurm with a queue that is never empty, with reservations ahead and without.
-It counts how many nodes serve at the start, how long nodes idle before, and lost jobs.
+"""Tests of a workshop (an event) on a real Slurm in which jobs always wait, with and without nodes
+reserved ahead: how many nodes serve at the start, how long nodes idle before, and lost jobs.
 
-A day is five minutes here. Each try is a site that reserves nodes, on four nodes of its own.
+A day takes five minutes here. Each try is a site that reserves nodes, with four nodes of its own.
 Several are played at once; the first has a site without reservations beside it, with the same jobs.
-Some jobs always wait. DNM_PROOF_ROUNDS=20 plays twenty tries; by default one.
-"""
+DNM_PROOF_ROUNDS=20 plays twenty tries; by default one."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ min_idle_seconds = 0
 
 
 def type_of(number: int, reserves: bool) -> str:
-    """Returns a type of letters only, since digits belong to the node."""
+    """Returns the name of a node type, of letters only, since digits number the node."""
     return f"{'b' if reserves else 'n'}{'abcdefghij'[number]}"
 
 
@@ -62,7 +61,7 @@ def nodes_of(node_type: str) -> list[str]:
 
 
 class Half:
-    """One site of a try, and the jobs of its nodes."""
+    """A site in a try, with or without reservations, and the jobs on its nodes."""
 
     def __init__(
         self, lab: SlurmLab, directory: Path, node_type: str, begins: datetime, seed: int
@@ -119,13 +118,13 @@ class Half:
         ]
 
     def run_until(self, begins: datetime) -> None:
-        """Runs as a timer would, beside the other sites."""
+        """Plays runs until a time as a timer would, while other sites do the same."""
         while datetime.now(UTC) < begins:
             self.run()
             time.sleep(EVERY)
 
     def count_idle_time(self, busy: set[str]) -> None:
-        """Adds up how long its nodes were neither working nor lent."""
+        """Adds the time since the last call in which nodes were neither working nor lent."""
         now = time.monotonic()
         lent = set(self.site.registry.nodes)
         idle = [name for name in nodes_of(self.type) if name not in busy | lent]
@@ -164,7 +163,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
 
 
 def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]:
-    """Returns each half with the number of its nodes that served at the start of the event."""
+    """Plays the tries. Returns each site with the number of nodes that served at the start."""
     begins = datetime.now(UTC) + AHEAD + timedelta(minutes=1)
     begins = begins.replace(second=0, microsecond=0)
     halves = [
@@ -201,7 +200,7 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
 
 
 def clean(lab: SlurmLab, halves: list[Half]) -> None:
-    """Restores the state in which the next tries begin."""
+    """Ends jobs and reservations, so that the next tries begin in the same state."""
     for half in halves:
         half.sandbox.stop()
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):

@@ -1,10 +1,9 @@
-"""One real cluster on this machine: etcd, kube-apiserver, controller-manager, kwok, a scheduler.
+"""A real cluster on this machine: etcd, kube-apiserver, controller-manager, kwok, a scheduler.
 
 The scheduler is YuniKorn, or kube-scheduler without any queue system.
 
 It listens on the loopback of a network namespace that `python -m tests.real` has entered. All its
-processes die with that namespace's first one, so that a kill leaves none.
-"""
+processes die with that namespace's first one, so that a kill leaves none."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ HOST_ADDRESSES = ("10.77.1.1", "10.77.2.1")
 
 
 class Rig(Cluster):
-    """A cluster that starts in `with`. `scheduler`: a version of YuniKorn, or `kube-scheduler`."""
+    """A real cluster, started by `with`. `scheduler` is a YuniKorn version or `kube-scheduler`."""
 
     def __init__(self, directory: Path, scheduler: str = YUNIKORNS[0]) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class Rig(Cluster):
     # --- start and end ---------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        """Raises RigError with the output of the program that failed."""
+        """Starts all servers. Raises RigError with the output of the program that failed."""
         try:
             self.start()
         except BaseException:
@@ -96,7 +95,7 @@ class Rig(Cluster):
         return self.scheduler != KUBE_SCHEDULER
 
     def start_scheduler(self) -> None:
-        """Starts the scheduler. Only a cluster with YuniKorn has its ConfigMap."""
+        """Starts the scheduler; for YuniKorn, also creates its ConfigMap."""
         if self.has_yunikorn:
             self.write_queues(QUEUES)
             self.add(
@@ -111,13 +110,13 @@ class Rig(Cluster):
         self.note_versions(self.versions())
 
     def start_kube_scheduler(self) -> None:
-        """Starts it, also beside YuniKorn."""
+        """Starts kube-scheduler, also if YuniKorn runs."""
         at = Api(SCHEDULER, self.keys)
         self.add(KUBE_SCHEDULER, self.scheduler_command(), lambda: at.answers("/readyz"))
         self.servers[KUBE_SCHEDULER].start()
 
     def use_scheduler(self, scheduler: str) -> None:
-        """Replaces the scheduler, unless it is that one; `scheduler` as for a new rig."""
+        """Replaces the scheduler by another one, unless it already runs."""
         name = "yunikorn" if self.has_yunikorn else KUBE_SCHEDULER
         if scheduler == self.scheduler and self.servers[name].is_up:
             return
@@ -189,13 +188,13 @@ class Rig(Cluster):
         return self.api.answers("/api/v1/namespaces/default/serviceaccounts/default")
 
     def make_path(self) -> None:
-        """Makes bin/ of the rig, with the built kubectl and the dnm of this checkout."""
+        """Makes a folder for PATH with the built kubectl and the dnm of this checkout."""
         (self.directory / "bin").mkdir()
         (self.directory / "bin" / "kubectl").symlink_to(program("kubectl"))
 
     @property
     def environment(self) -> dict[str, str]:
-        """Returns the administrator's environment: built kubectl and installed dnm."""
+        """Returns the environment of an administrator, with the built kubectl and dnm on PATH."""
         bins = f"{self.directory}/bin:{Path(sys.executable).parent}"
         return {
             **os.environ,
@@ -204,7 +203,7 @@ class Rig(Cluster):
         }
 
     def shell(self, script: str, **more: str) -> str:
-        """Returns the output of an administrator's script. Raises RigError if it fails."""
+        """Runs a script as an administrator. Returns its output. Raises RigError if it fails."""
         answer = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True,
             env={**self.environment, **more}, timeout=120,
@@ -251,7 +250,7 @@ class Rig(Cluster):
     # --- between two tests -----------------------------------------------------------------
 
     def reset(self, scheduler: str = "") -> None:
-        """Restores the state after the start, whatever a test left; `scheduler` replaces the
+        """Restores the state that the cluster had after its start, with this scheduler or the
         current one."""
         for server in self.servers.values():
             if server.is_up:

@@ -1,4 +1,4 @@
-"""The cost of a command to an API server, by its metrics and by the kernel's counts."""
+"""The cost of a command to an API server, by the server's metrics and the kernel's counts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ServerCost:
-    """Requests of dnm's account and the sum of their seats (priority and fairness); CPU seconds of
-    the server process, and the bytes by which its resident memory grew at its highest."""
+    """The cost of a command: requests of dnm's account and the sum of their seats (priority and
+    fairness); CPU seconds of the server process, and the highest growth of its resident memory."""
 
     requests: float = 0
     seats: float = 0
@@ -31,7 +31,7 @@ class ServerCost:
 
 
 class Meter:
-    """One API server of a rig; no other client may use the account meanwhile."""
+    """A measurement of one API server. No other client may use dnm's account meanwhile."""
 
     def __init__(self, rig: Rig) -> None:
         process = rig.servers["kube-apiserver"].process
@@ -39,7 +39,7 @@ class Meter:
         self._rig, self._proc = rig, Path(f"/proc/{process.pid}")
 
     def begin(self) -> ServerCost:
-        """Returns the cost up to now, and restarts the count of its highest memory."""
+        """Returns the counters at this moment, and resets the highest memory."""
         (self._proc / "clear_refs").write_text("5")
         return self.read()
 
@@ -67,7 +67,7 @@ def _read_samples(text: str) -> Samples:
 
 
 def _total(samples: Samples, name: str, *labels: str) -> float:
-    """Returns the sum of a metric over samples with these labels. Fails if it does not exist."""
+    """Returns the sum of a metric over all samples with these labels; the metric must exist."""
     assert name in samples, f"this API server has no metric {name}"
     return sum(
         value for settings, value in samples[name] if all(label in settings for label in labels)

@@ -1,8 +1,7 @@
-"""Hosts that share one registry on a real API server, with demand that comes and goes.
+"""Hosts that share one registry on a real API server, while pods arrive and end.
 
 A host here has a name, a state directory and, in some tests, a wrong clock of its own; all use one
-converter. The converter's own record, the API server and the scheduler show what they did.
-"""
+converter. The converter's own record, the API server and the scheduler show what they did."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def make_hosts(
     make_site: MakeSite, names: Sequence[str], clocks: Mapping[str, int] | None = None,
     **settings: object,
 ) -> list[Site]:  # fmt: skip
-    """Makes the hosts; `clocks`: by how many seconds a host's clock is wrong."""
+    """Makes the hosts. `clocks` has by how many seconds the clock of a host is wrong."""
     sites = [make_site(name, **{**SETTINGS, **settings}) for name in names]
     converter = f"{sites[0].directory}/node-convert"
     for name, site in zip(names, sites, strict=True):
@@ -45,7 +44,7 @@ def make_hosts(
 
 
 def follow(site: Site) -> Answer:
-    """Plays an acting run, once the Lease of the dead or suspended host has expired."""
+    """Plays runs of a host until one acts, after the other host's Lease has expired."""
     for _ in range(6):
         answer = site.dnm("run", code=None)
         if answer.returncode == 0:
@@ -56,7 +55,7 @@ def follow(site: Site) -> Answer:
 
 
 class Demand:
-    """Pods that need so many nodes, until they run; then none, until all are returned."""
+    """Pods that need some nodes until they run; then none, until all nodes are returned."""
 
     def __init__(self, rig: Rig, sites: Sequence[Site], nodes: int) -> None:
         self.rig, self.sites, self.nodes = rig, sites, nodes
@@ -85,7 +84,7 @@ class Demand:
 
     @property
     def away(self) -> int:
-        """Returns the machines that the converter does not have in batch."""
+        """Returns the number of machines outside of Slurm, by the converter's own files."""
         places = self.sites[0].machines.places().values()
         return sum(place != "batch" for place in places)
 
@@ -94,7 +93,7 @@ class Demand:
         return dict(self.rig.queue(DEV)["maxResource"])
 
     def check(self) -> None:
-        """Checks what holds at any moment."""
+        """Checks what must hold at any moment, such as the cap."""
         assert self.away <= self.nodes
         assert self.limit in [with_nodes(count) for count in range(self.nodes + 1)]
         assert len(self.rig.nodes()) <= 2 + self.nodes
@@ -104,11 +103,11 @@ class Demand:
 
     @property
     def version(self) -> str:
-        """Returns the version of the registry; it changes when a host begins to act."""
+        """Returns the version of the registry's object, which changes when a host begins to act."""
         return str(self.rig.api.get(SECRET)["metadata"]["resourceVersion"])
 
     def settle(self) -> None:
-        """Waits for the converters at work, whichever host started them."""
+        """Waits until all running converters have ended, of whichever host."""
         until = time.monotonic() + 60
         while any(is_at_work(note) for site in self.sites for note in notes_of(site)):
             assert time.monotonic() < until, "a converter does not end"
@@ -116,7 +115,7 @@ class Demand:
 
     @property
     def cluster(self) -> dict[str, Any]:
-        """Returns what only the acting host may change, once the converters have ended."""
+        """Returns everything that only the acting host may change, for comparison."""
         self.settle()
         secret, maps = self.rig.api.get(SECRET), self.rig.api.get(self.rig.config_map)
         nodes = self.rig.api.get("/api/v1/nodes")["items"]
@@ -135,19 +134,19 @@ class Demand:
 
 
 def notes_of(site: Site) -> list[Path]:
-    """Returns its notes of the processes of its converters."""
+    """Returns the files in which a host records the processes of its converters."""
     directory = site.directory / "state" / "converter"
     return [*directory.glob("*.process"), *directory.glob("*.converter")]
 
 
 def is_at_work(note: Path) -> bool:
-    """Returns whether that process runs; a suspended parent leaves an ended one behind."""
+    """Returns whether a process runs, and is not an ended one that its suspended parent keeps."""
     text = note.read_text()
     return bool(text) and state_of(json.loads(text)["pid"]) not in "ZX"
 
 
 def resume_process(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Resumes the process; returns its exit code and its output."""
+    """Resumes a suspended process and waits for it. Returns its exit code and its output."""
     process.send_signal(signal.SIGCONT)
     message, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors, errors

@@ -1,4 +1,4 @@
-"""A site on the rig: dnm's files, a converter, and the installed `dnm` command."""
+"""A site on the real cluster: dnm's files, a converter, and the installed `dnm` command."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def edit_file(path: Path, old: str, new: str) -> None:
 
 
 class Site:
-    """A site; `settings` are keys of the ini, `sections` further sections verbatim, `server` the
-    API server as seen from the site's host."""
+    """A site. `settings` are keys of [settings], `sections` further sections of the ini, `server`
+    the address of the API server for the site's host."""
 
     def __init__(
         self, rig: Rig, directory: Path, kubeconfig: Path, *, machines: Sequence[str] = (),
@@ -83,7 +83,7 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Returns the environment of cron, with the rig's PATH and without a KUBECONFIG."""
+        """Returns the environment that cron would give dnm: with PATH, without KUBECONFIG."""
         environment = {**self.rig.environment, "DNM_CONFIG": str(self.config), "COLUMNS": "200"}
         del environment["KUBECONFIG"]
         return environment | self.variables
@@ -96,7 +96,7 @@ class Site:
         )  # fmt: skip
 
     def dnm(self, *arguments: str, code: int | None = 0, **variables: str) -> Answer:
-        """Returns the answer of one command; fails if its exit code is not `code` (None: any)."""
+        """Runs a dnm command. Fails unless its exit code is `code` (None accepts any)."""
         process = self.start(*arguments, **variables)
         stdout, stderr = process.communicate(timeout=HUNG)
         answer = Answer(process.args, process.returncode, stdout, stderr)
@@ -111,8 +111,8 @@ class Site:
     def run_until(
         self, is_so: Callable[[], Any], condition: str, seconds: float = 90.0, code: int | None = 0
     ) -> list[Answer]:
-        """Runs as the timer would, but every second, until `is_so`; `code` as for `dnm`. Fails
-        after so long without progress."""
+        """Plays runs, one each second, until `is_so`; each must have the exit code `code`. Fails
+        after `seconds` without progress."""
         patience, runs = self.rig.patience(seconds), []
         while not is_so():
             runs.append(self.dnm("run", code=code))
@@ -130,11 +130,11 @@ class Site:
 
     @property
     def lent(self) -> list[str]:
-        """Returns lent nodes, by the registry that `dnm status` shows."""
+        """Returns the lent nodes, by `dnm status`."""
         return [node["node"] for node in self.json("status")["nodes"]]
 
     def queue(self, path: str) -> Json:
-        """Returns the last plan of a queue."""
+        """Returns what `dnm plan` reports about a queue."""
         queues = self.json("plan", code=None)["queues"]
         return next(dict(queue) for queue in queues if queue["queue"] == path)
 
@@ -143,7 +143,7 @@ class Site:
         return places == {"batch"} and not self.lent
 
     def seconds(self, pause: float) -> None:
-        """Sets the duration of each conversion from now on."""
+        """Sets how many seconds the converter takes for each conversion."""
         (self.directory / "seconds").write_text(str(pause))
 
     @property
@@ -157,8 +157,8 @@ class Site:
 
 
 def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
-    """Returns a Pod of an application of its own; `spec` adds to it, `labels` and `annotations` to
-    its metadata. No application id is used twice: YuniKorn remembers it for a while, in any
+    """Returns a Pod for YuniKorn in a new application. `spec`, `labels` and `annotations` add to
+    it. No application id is used twice, because YuniKorn remembers it for a while, in any
     namespace."""
     labels = {
         "applicationId": f"{name}-{secrets.token_hex(4)}",
@@ -169,7 +169,7 @@ def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
 
 
 def plain_pod(name: str, cpu: str, memory: str, **spec: Any) -> Json:
-    """Returns a Pod for kube-scheduler; `spec` as for `pod`."""
+    """Returns a Pod for kube-scheduler; `spec` adds to its spec."""
     metadata: Json = {"name": name}
     for key in ("labels", "annotations"):
         if value := spec.pop(key, None):
@@ -180,15 +180,15 @@ def plain_pod(name: str, cpu: str, memory: str, **spec: Any) -> Json:
 
 
 def add_pods(rig: Rig, count: int, cpu: str = "4", memory: str = "16Gi") -> list[Json]:
-    """Adds so many pods of dev. With the 4 cores and 16 GiB of a workshop, 25 fit into the queue
-    and 16 more on each lent node."""
+    """Adds `count` pods in dev. With the default 4 cores and 16 GiB, 25 fit into the queue and 16
+    more on each lent node."""
     return [rig.api.post(PODS, pod(f"p{n:02}", DEV, cpu, memory)) for n in range(count)]
 
 
 def add_controller(
     rig: Rig, name: str, manifest: Json, replicas: int = 1, kind: str = "replicasets"
 ) -> None:
-    """Adds a controller that creates such pods, and replaces evicted ones."""
+    """Adds a controller that creates such pods and replaces evicted ones."""
     labels = manifest["metadata"]["labels"] | {"app": name}
     spec = {
         "replicas": replicas, "selector": {"matchLabels": {"app": name}},
@@ -198,10 +198,10 @@ def add_controller(
 
 
 def request_one_node(rig: Rig) -> None:
-    """Adds twelve pods of 16 cores: 192 vcore, while the queue has 100 and a node adds 128."""
+    """Adds twelve pods of 16 cores, 192 in all. The queue has 100 cores, and a node adds 128."""
     add_pods(rig, 12, "16", "8Gi")
 
 
 def with_nodes(count: int) -> dict[str, int]:
-    """Returns the limit of dev's queue with so many lent nodes, as the scheduler reports it."""
+    """Returns the limit that dev's queue must have with this number of lent nodes."""
     return {"vcore": (100 + count * 128) * 1000, "memory": (400 + count * 256) * 2**30}

@@ -1,8 +1,7 @@
-"""A stand-in of slurm-operator as a controller of a real API server.
+"""A controller that acts like slurm-operator, on a real API server.
 
-Kubernetes is the rig's: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource.
-Slurm is state in memory, as in tests/converters. No slurmd runs: the operator reports for it.
-"""
+Kubernetes is real: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource. Slurm
+is a model in memory, as in tests/converters. No slurmd runs: the controller acts for it."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ CRD: Json = {
 
 @contextmanager
 def roles(rig: Rig) -> Iterator[None]:
-    """Adds the roles of etc/ for dnm's account beside Slinky; the namespace exists."""
+    """Adds the roles for Slinky in etc/ to dnm's account. Slinky's namespace must exist."""
     rig.shell(f"cd {REPOSITORY}\n" + BINDINGS)
     try:
         yield
@@ -81,13 +80,13 @@ def roles(rig: Rig) -> Iterator[None]:
 
 
 class PodMachine(Machine):
-    """A machine; `is_in_slurm`: its slurmd has registered."""
+    """A machine. `is_in_slurm` is true once its slurmd has registered."""
 
     is_in_slurm = False
 
 
 class SlurmState:
-    """The state that the `SlurmSide`s of tests/converters read: one change at a time."""
+    """The model of Slurm for the clients in tests/converters, with one change at a time."""
 
     def __init__(self, names: list[str]) -> None:
         self.machines = {name: PodMachine(name) for name in names}
@@ -109,8 +108,8 @@ class SlurmState:
 
 
 class Controller:
-    """A thread that calls `step` until the block ends. The next pass handles objects that another
-    client changed meanwhile."""
+    """A thread that calls `step` until the block ends. If another client changed an object, the
+    next call handles it."""
 
     def __init__(self, rig: Rig, pause: float = 0.1) -> None:
         self.api = rig.api
@@ -150,7 +149,7 @@ class Controller:
 
 
 class Operator(Controller):
-    """The slurm-operator: one NodeSet `b`, in the mode that its object sets."""
+    """The controller that acts like slurm-operator, for one NodeSet `b` in its configured mode."""
 
     def __init__(self, rig: Rig, state: SlurmState) -> None:
         super().__init__(rig)
@@ -229,7 +228,7 @@ class Operator(Controller):
         machine.is_in_slurm = False  # until its slurmd registers
 
     def _register(self, pod: Json) -> None:
-        """Registers slurmd, and copies Slurm's state to the pod's conditions."""
+        """Registers the slurmd of a pod, and copies Slurm's state to the pod's conditions."""
         if not is_ready(pod):
             return
         machine = self.state.machines[pod["spec"]["nodeName"]]

@@ -1,5 +1,5 @@
-"""The sreport figures of lent nodes, on a real slurmctld, slurmdbd and MariaDB (22.05 of Debian
-12): `pytest tests/real/slurm_accounting.py`, as root."""
+"""Tests of how sreport counts lent nodes, on a real slurmctld, slurmdbd and MariaDB (22.05 of
+Debian 12): `pytest tests/real/slurm_accounting.py`, as root."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def site(lab: AccountingLab, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def charged_hours(lab: AccountingLab, since: datetime) -> list[tuple[str, float]]:
-    """Returns (node, hours) of each reservation with the flag MAINT in slurmdbd since then."""
+    """Returns (node, hours since then) of each reservation with the flag MAINT in slurmdbd."""
     until = datetime.now(UTC)
     start, end = (f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in (since, until))
     message = lab.run(
@@ -104,8 +104,8 @@ def reservation(lab: AccountingLab, name: str) -> str:
 
 
 def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab) -> None:
-    """Compares one lend of each kind, two of them in one second, three hours later, with the table
-    of the page."""
+    """Plays one lend of each kind, two of them in the same second. Three hours later, sreport's
+    figures must equal the page's table."""
     assert knows_account(lab.environ, "Proj") and not knows_account(lab.environ, "nosuch")
     begun = datetime.now(UTC)
     lend(site, "a001")
@@ -191,7 +191,7 @@ def test_node_is_returned_after_its_account_was_deleted(
 def test_node_is_charged_although_slurmdbd_was_down_during_the_lend(
     site: SlurmSite, lab: AccountingLab
 ) -> None:
-    """slurmctld caches the accounts, and reports all when slurmdbd is back."""
+    """slurmctld knows the accounts and sends all records when slurmdbd is back."""
     lab.stop_slurmdbd()
     begun = datetime.now(UTC)
     lend(site, "a008", "proj")
@@ -218,7 +218,7 @@ PYTHONPATH={root} exec {python} -m dnm.converters.cli "$@"
 
 @pytest.fixture
 def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
-    """Returns dnm beside the lab, before accounts are configured."""
+    """Returns a site of dnm on the real Slurm, without configured accounts."""
     program = tmp_path / "node-convert"
     program.write_text(CONVERTER.format(root=ROOT, python=sys.executable))
     program.chmod(0o755)
@@ -234,7 +234,7 @@ def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
 def test_availability_finding_of_check_leads_to_the_right_setting(
     lab: AccountingLab, site: SlurmSite, office: Site
 ) -> None:
-    """Follows `dnm check` to the page; its lines are set verbatim."""
+    """Sets exactly the lines of the page to which `dnm check` refers."""
 
     def dnm(*words: str) -> str:
         done = office.process(*words, seconds=PATIENCE, **lab.environ)

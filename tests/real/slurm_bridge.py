@@ -1,10 +1,9 @@
-"""slurm-bridge over a real Slurm 26.05: a stand-in (`Bridge`), and its own controllers, built from
-a checkout, with the rig's scheduler (`RealBridge`).
+"""slurm-bridge on a real Slurm 26.05: a controller that acts like it (`Bridge`), and its own
+controllers, built from a checkout, with another scheduler (`RealBridge`).
 
-The stand-in is a node controller and a scheduler, with slurm-bridge's own labels, taints and
-Reasons. All else is real: Nodes, pods, and their eviction for a NoExecute taint; Slurm's nodes of
-state EXTERNAL, without a slurmd; its external jobs, one for each pod.
-"""
+`Bridge` is a node controller and a scheduler, with slurm-bridge's own labels, taints and Reasons.
+All else is real: Nodes, pods, and their eviction for a NoExecute taint; Slurm's nodes of state
+EXTERNAL, without a slurmd; its external jobs, one for each pod."""
 
 from __future__ import annotations
 
@@ -49,8 +48,8 @@ PartitionName=c Nodes=c MaxTime=INFINITE State=UP
 
 
 class BridgedSlurm(SlurmLab):
-    """A site's Slurm to which slurm-bridge adds nodes, beside `nodes` of its own. Tests read its
-    JSON, which dnm does not."""
+    """A site's Slurm to which slurm-bridge adds nodes, with the ordinary nodes `nodes`. Tests read
+    its JSON output, which dnm does not use."""
 
     def __init__(self, directory: Path, nodes: Sequence[str]) -> None:
         super().__init__(directory, nodes, CONFIGURATION, programs_of(SUITE))
@@ -69,7 +68,7 @@ class BridgedSlurm(SlurmLab):
         return {str(entry["job_id"]): entry for entry in self.read("jobs")}
 
     def forget_external(self) -> None:
-        """Removes everything that a story has left."""
+        """Removes everything that a test has left in Slurm."""
         for job, entry in self.jobs_now().items():
             if set(entry["job_state"]) & {"PENDING", "RUNNING"}:
                 self.run("scancel", job)
@@ -91,8 +90,8 @@ class BridgedSlurm(SlurmLab):
 
 
 class Bridge(Controller):
-    """The slurm-bridge. `refused` holds Slurm's refusals, `ended` each job that ended while its pod
-    existed: the pod is deleted with it."""
+    """A controller that acts like slurm-bridge. `refused` has Slurm's refusals. `ended` has each
+    job that ended while its pod existed; the pod is then deleted."""
 
     def __init__(self, rig: Rig, slurm: BridgedSlurm) -> None:
         super().__init__(rig, PASS)
@@ -107,7 +106,7 @@ class Bridge(Controller):
         self._schedule()
 
     def end(self, name: str) -> None:
-        """Ends the pod's work."""
+        """Ends the pod, as its program would."""
         self.api.delete(f"{BRIDGED_PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _keep_nodes(self) -> None:
@@ -122,7 +121,7 @@ class Bridge(Controller):
             self._follow_cordon(node, facts.get(node["metadata"]["name"]))
 
     def _change(self, *command: str) -> str:
-        """Runs a command of Slurm; the next pass retries a refused one."""
+        """Runs a command of Slurm, and notes a refusal; the next pass tries again."""
         try:
             return self.slurm.run(*command)
         except SlurmError as error:
@@ -160,7 +159,7 @@ class Bridge(Controller):
         )
 
     def _taint(self, node: Json, is_known: bool) -> None:
-        """Taints every node with a name that Slurm knows, even one that is not external."""
+        """Taints each Node with a name that Slurm knows; removes the taint from others later."""
         name, taints = node["metadata"]["name"], node["spec"].get("taints", [])
         self._unknown[name] = 0 if is_known else self._unknown[name] + 1
         is_tainted = any(taint["key"] == MANAGED["key"] for taint in taints)
@@ -170,7 +169,7 @@ class Bridge(Controller):
             self._set_taint(name, [])
 
     def _set_taint(self, name: str, wanted: list[Json]) -> None:
-        """Repeats the read of the Node if another client writes it in between."""
+        """Sets slurm-bridge's taint; reads the Node again if another client wrote it meanwhile."""
         for _ in range(50):
             node = self.node(name)
             other = [
@@ -186,7 +185,7 @@ class Bridge(Controller):
                     raise
 
     def _follow_cordon(self, node: Json, record: Json | None) -> None:
-        """Keeps an existing drain unchanged; removes only its own."""
+        """Drains cordoned nodes, unless they are drained; lifts only drains of its own."""
         if record is None:
             return
         name, is_drained = node["metadata"]["name"], "DRAIN" in record["state"]
@@ -221,7 +220,7 @@ class Bridge(Controller):
                 self._lose(name, jobs[job]["job_state"])
 
     def _lose(self, name: str, state: Json) -> None:
-        """Deletes the pod of a job that has ended."""
+        """Deletes the pod of a job that has ended, and records that."""
         self.ended.append(f"{name}: {state}")
         self.api.delete(f"{BRIDGED_PODS}/{name}", {"gracePeriodSeconds": 0})
 
@@ -247,8 +246,8 @@ class Bridge(Controller):
 
 
 class RealBridge(Bridge):
-    """The node and workload controllers of slurm-bridge itself, over slurmrestd. A pod that has
-    succeeded ends its job through them, and is deleted once they release it."""
+    """slurm-bridge's own controllers of nodes and workloads, over slurmrestd. When a pod succeeds,
+    they end its job; the test deletes the pod once they release it."""
 
     def __enter__(self) -> Self:
         rig, slurm = self.rig, self.slurm
@@ -278,8 +277,8 @@ class RealBridge(Bridge):
             super().__exit__(*what)
 
     def _keep_nodes(self) -> None:
-        """Provides what a cluster has: deletion of pods, and names that resolve. slurm-bridge gives
-        its nodes no address, and slurmctld blocks for ten seconds over such a node."""
+        """Does what else a cluster does: deletes ended pods, and gives nodes an address. Without
+        one, slurmctld would block for ten seconds at each node."""
         for name, node in self.slurm.nodes_now().items():
             if "EXTERNAL" in node["state"] and node["address"] == name:
                 self._change("scontrol", "update", f"NodeName={name}", "NodeAddr=127.0.0.1")
@@ -296,7 +295,7 @@ class RealBridge(Bridge):
         return "" if command[0] == "scancel" else super()._change(*command)
 
     def _lose(self, name: str, state: Json) -> None:
-        """Leaves it to the workload controller; a pod with finished work has lost nothing."""
+        """Records that a job ended before its pod; the workload controller deletes the pod."""
         pod = self.api.get(f"{BRIDGED_PODS}/{name}")
         if not is_done(pod) and f"{name}: {state}" not in self.ended:
             self.ended.append(f"{name}: {state}")
@@ -310,5 +309,5 @@ def is_done(pod: Json) -> bool:
 
 
 def megabytes(node: Json) -> int:
-    """Returns the memory of a Node of the rig, which has it in Gi."""
+    """Returns the memory of a Node, which has it in Gi, in MB."""
     return int(node["status"]["capacity"]["memory"].removesuffix("Gi")) * 1024

@@ -1,8 +1,7 @@
-"""The tests of node-convert for the installed Slurm, on Slurm of Debian's newer suites.
+"""The tests of node-convert on the installed Slurm, repeated on Slurm of newer Debian suites.
 
 pytest does not collect them with the other tests of real servers: they need no rig, and run in
-parallel (`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py`).
-"""
+parallel (`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.slurm]
     params=[pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in SUITES]
 )
 def programs(request: pytest.FixtureRequest) -> Path:
-    """Returns the programs of one suite's Slurm; the suites run in parallel."""
+    """Returns the directory of Slurm's programs of a Debian suite."""
     return programs_of(request.param)
 
 

@@ -47,8 +47,8 @@ PartitionName=b Nodes=b MaxTime=INFINITE State=UP
 
 
 class PodSlurm(SlurmLab):
-    """A site's Slurm that slurmds of pods may join. It runs as `slurm`, the user in the operator's
-    tokens."""
+    """A site's Slurm, which slurmds in pods may join. It runs as `slurm`, because the operator's
+    tokens are for that user."""
 
     def __init__(self, directory: Path, nodes: tuple[str, ...]) -> None:
         super().__init__(directory, nodes, CONFIGURATION, programs_of(SUITE))
@@ -62,8 +62,8 @@ class PodSlurm(SlurmLab):
             shutil.chown(self.directory / name, "slurm", "slurm")
 
     def start_pod(self, name: str, arguments: str) -> int:
-        """Starts slurmd as a pod would; returns its port. One machine has one address, so each name
-        has a port of its own, and slurm.conf is read from the file."""
+        """Starts slurmd as a pod would; returns its port. All slurmds have one address, so each has
+        its own port and reads slurm.conf from a file."""
         (self.directory / "spool" / name).mkdir(parents=True, exist_ok=True)
         settings = shlex.split(arguments)
         conf = settings[settings.index("--conf") + 1]
@@ -75,7 +75,7 @@ class PodSlurm(SlurmLab):
 
 
 class Controls(Controller):
-    """Scheduler and kubelets of the operator's pods. `order` lists the events in order."""
+    """Acts as scheduler and kubelets for the operator's pods. `order` lists its actions."""
 
     def __init__(self, rig: Rig, slurm: PodSlurm) -> None:
         super().__init__(rig, 0.2)
@@ -168,7 +168,7 @@ class Controls(Controller):
         )  # fmt: skip
 
     def _inside(self, name: str) -> dict[str, str]:
-        """Returns the environment of a command in the pod: its hostname, and Slurm's commands."""
+        """Returns the environment of a command in a pod, with its hostname and Slurm's commands."""
         place = self._bin / name
         if not place.exists():
             place.mkdir(parents=True)
@@ -178,7 +178,7 @@ class Controls(Controller):
 
 
 def operator() -> Path:
-    """Returns the operator of the named checkout, else of Go's module proxy."""
+    """Returns the built operator of a checkout if one is named, else of Go's module proxy."""
     named = SLURM_OPERATOR.directory
     return program("slurm-operator") if named is None else SLURM_OPERATOR.program
 
@@ -189,7 +189,7 @@ def kinds() -> Path:
 
 
 def slurm_name(pod: Json) -> str:
-    """Returns the name of a slurmd in the pod: its hostname, with hostNetwork that of its Node."""
+    """Returns the Slurm node name of a pod: its hostname, or with hostNetwork its Node's name."""
     spec = pod["spec"]
     return str(spec["nodeName"] if spec.get("hostNetwork") else spec["hostname"])
 
@@ -205,7 +205,7 @@ def _path(pod: Json) -> str:
 
 
 def is_fit(pod: Json, node: Json) -> bool:
-    """Returns whether a scheduler would bind the pod there, as far as this story needs."""
+    """Returns whether a scheduler would bind the pod to the Node, as far as this test needs."""
     metadata, spec = node["metadata"], pod["spec"]
     if node["spec"].get("unschedulable"):
         return False
@@ -225,7 +225,7 @@ def is_fit(pod: Json, node: Json) -> bool:
 
 
 class Slinky:
-    """A cluster with slurm-operator: `rig`, `slurm`, `controls`; its NodeSet is `b`."""
+    """A real cluster with slurm-operator, a real Slurm, and a NodeSet `b`."""
 
     def __init__(self, rig: Rig, slurm: PodSlurm, controls: Controls) -> None:
         self.rig = rig
@@ -252,7 +252,7 @@ class Slinky:
         return list(self.rig.api.get(f"{PODS}?labelSelector={WORKERS}")["items"])
 
     def states(self) -> dict[str, set[str]]:
-        """Returns the operator's state of each Slurm node, by the conditions of its pod."""
+        """Returns Slurm node -> its states, by the conditions that the operator sets on the pod."""
         return {
             slurm_name(pod): {
                 item["type"].removeprefix("SlurmNodeState")
@@ -271,7 +271,7 @@ def _object(kind: str, name: str, spec: Json) -> Json:
 
 @contextmanager
 def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky]:
-    """Yields the running operator. `nodes`: Slurm's nodes on bare metal."""
+    """Yields a cluster with the running operator. `nodes` are Slurm's nodes on bare metal."""
     slurm = PodSlurm(directory, nodes)
     controls = Controls(rig, slurm)
     _leave_pods_to_controls(rig)
@@ -297,7 +297,7 @@ def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky
 
 
 def _leave_pods_to_controls(rig: Rig) -> None:
-    """Excludes the operator's pods from kwok, in favour of `Controls`."""
+    """Restarts kwok so that it ignores the operator's pods, which `Controls` handles."""
     rig.servers["kwok"].stop()
     command = [*rig.kwok_command(), f"--disregard-status-with-label-selector={WORKERS}"]
     rig.add("kwok", command, lambda: True)
@@ -305,7 +305,7 @@ def _leave_pods_to_controls(rig: Rig) -> None:
 
 
 def _describe_slurm(rig: Rig, slurm: PodSlurm) -> None:
-    """Applies the operator's kinds, the site's Slurm, and the address of its slurmrestd."""
+    """Creates the operator's CRDs, the object for the site's Slurm, and slurmrestd's address."""
     rig.shell(f"kubectl apply --server-side --filename {kinds()}")
     rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     rig.wait_for(lambda: rig.api.answers(f"{GROUP}/nodesets"), "NodeSets are served")
@@ -332,7 +332,7 @@ def _describe_slurm(rig: Rig, slurm: PodSlurm) -> None:
 
 
 def _start_operator(rig: Rig) -> None:
-    """Starts the operator with DEBUG, so that it uses localhost: no Service name resolves here."""
+    """Starts the operator with DEBUG, so that it uses localhost, as no Service name resolves."""
     rig.add(
         "slurm-operator",
         [str(operator()), "--metrics-addr", "0", "--health-addr",

@@ -1,9 +1,8 @@
-"""slurmrestd of each release of Debian against the commands of the same Slurm, on live clusters.
+"""Tests that compare slurmrestd of each Debian suite with the commands of the same Slurm.
 
-pytest does not collect these with the other tests of real servers: they need no rig (`pytest
---numprocesses 2 --dist loadgroup tests/real/slurm_rest.py`). 22.05 only reads; 24.11 changes nodes;
-26.05 reserves too.
-"""
+pytest does not collect these with the other tests of real servers: they need no Kubernetes (`pytest
+--numprocesses 2 --dist loadgroup tests/real/slurm_rest.py`). By slurmrestd of 22.05, dnm only
+reads; by 24.11, it also changes nodes; by 26.05, it also reserves them."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def test_slurmrestd_and_commands_agree_on_every_state(
 
 
 def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str, object]]:
-    """Returns the rows of `node-convert --list`, without changing times."""
+    """Returns the nodes in `node-convert --list`, without the times, which change."""
     config = rest.lab.directory / f"{'rest' if way else 'commands'}.ini"
     config.write_text(
         f"[settings]\nstate_dir = {rest.lab.directory}/dnm\n[node_convert]\n"
@@ -165,7 +164,7 @@ def test_node_is_changed_or_refused_with_the_alternative(rest_lab: RestLab) -> N
 
 
 def race(rest_lab: RestLab) -> list[str]:
-    """Returns which of four clients claimed a001: three over REST, one by commands, at once."""
+    """Lets four clients reserve a001 at once, three over REST; returns which succeeded."""
     won: list[str] = []
 
     def claim(way: str) -> None:
@@ -233,7 +232,7 @@ def rest_site(rest: RestLab, sandbox: Sandbox, directory: Path) -> SlurmSite:
 
 
 def test_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_path: Path) -> None:
-    """If the version cannot do it, the refusal comes before any change."""
+    """If this version of slurmrestd cannot do that, the converter refuses before any change."""
     lab = rest_lab.lab
     sandbox = Sandbox(tmp_path / "sandbox", manual=False).start()
     try:
@@ -271,7 +270,7 @@ def test_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_pat
 
 
 def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
-    """Returns every request of a conversion to Slurm, as `DNM_FAULT` names it after its answer."""
+    """Plays a conversion. Returns its requests to Slurm, as values of DNM_FAULT for a kill."""
     log.touch()
     done = site.run(*arguments, DNM_FAULT_LOG=str(log))
     assert done.returncode == 0, done.stderr
@@ -287,8 +286,8 @@ def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
 def test_conversion_killed_at_each_slurmrestd_request_is_repeatable(
     rest_lab: RestLab, tmp_path: Path
 ) -> None:
-    """Kills four conversions at a time, then repeats them, until each request was the last one:
-    with DNM_PROOF_ROUNDS=200 all, by default every third."""
+    """Kills a conversion after each of its requests, then repeats it, four at a time: with
+    DNM_PROOF_ROUNDS=200 at all requests, by default at every third."""
     lab = rest_lab.lab
     if lab.version < (25, 5):
         return
@@ -322,8 +321,8 @@ def test_conversion_killed_at_each_slurmrestd_request_is_repeatable(
 
 
 def _locks(lab: SlurmLab) -> list[str]:
-    """Returns locks of killed calls. If the reservation after the lock was made, a repeated call
-    needs no lock, and lets this one expire."""
+    """Returns the reservations that serve as locks of killed calls. A repeated call may let one
+    expire, if the killed one had reserved the node."""
     reservations = [item for item in lab.client.read_reservations() if LOCK.fullmatch(item.name)]
     for reservation in reservations:
         assert (
@@ -335,7 +334,7 @@ def _locks(lab: SlurmLab) -> list[str]:
 
 
 def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) -> None:
-    """Plays each order with its kill, if it has one, then completely."""
+    """Plays each node's conversion with its kill, if it has one, then repeats it to the end."""
     killed = {node: site.start(*orders[node], DNM_FAULT=fault) for node, fault in struck.items()}
     for node, process in killed.items():
         answer = finished(process)

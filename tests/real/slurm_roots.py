@@ -1,4 +1,4 @@
-"""Slurm of Debian's newer suites, beside the installed one: each in a root made by debootstrap.
+"""Slurm of newer Debian suites, beside the installed one: each in a root made by debootstrap.
 
     python -m tests.real.slurm_roots build [SUITE...]    makes missing roots, with progress
 
@@ -7,8 +7,7 @@ into place, so that an existing one is complete. The mirror is that of the machi
 
 Nothing stays mounted. `programs` has a command for each of Slurm's programs. It mounts the root's
 /usr over the machine's, in a mount namespace that ends with the process. So paths, users and /tmp
-are the machine's; programs and libraries are the root's.
-"""
+are the machine's; programs and libraries are the root's."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ class RootError(Exception):
 
 
 def root_of(suite: str) -> Path:
-    """Returns the path of a suite's root, made or not."""
+    """Returns the path of the root of a Debian suite, made or not."""
     return cache() / f"slurm-{suite}-{RECIPE}"
 
 
@@ -104,7 +103,7 @@ def building() -> Iterator[None]:
 
 
 def keep_root(place: Path, make: Callable[[Path], None]) -> None:
-    """Makes one missing root, completely or not at all."""
+    """Makes a root, unless it exists; completely or not at all."""
     if place.exists():
         return
     began = time.monotonic()

@@ -44,7 +44,7 @@ min_idle_seconds = 0
 
 
 class _OnSlurm(Site):
-    """A site with a `program` that dnm ships as converter, beside the lab's Slurm."""
+    """A site on a real Slurm. Its converter is `program`, which dnm ships."""
 
     lab: SlurmLab
     program: Path | str
@@ -57,7 +57,7 @@ class _OnSlurm(Site):
         return {**own, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
 
     def convert(self, *arguments: str) -> Answer:
-        """Calls the shipped program as an administrator does."""
+        """Calls the converter as an administrator does."""
         return subprocess.run(
             [self.program, *arguments], env=self.environment, cwd=self.directory,
             capture_output=True, text=True, timeout=400,
@@ -65,7 +65,7 @@ class _OnSlurm(Site):
 
 
 class SlurmSite(_OnSlurm):
-    """A site with the lab's hooks, but its `join` registers the Node with the API server."""
+    """A site with the hooks of tests; `join` registers the Node with the real API server."""
 
     program = "node-convert"
 
@@ -118,7 +118,7 @@ min_idle_seconds = 0
 
 
 class StandingSite(_OnSlurm):
-    """A site of machines that are always Nodes: its converter is the shipped `program`."""
+    """A site of machines that always have a Node, with a shipped converter for them."""
 
     def __init__(
         self, rig: Rig, directory: Path, lab: SlurmLab, program: str, *, more: str = "",

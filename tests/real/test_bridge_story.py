@@ -1,9 +1,8 @@
-"""bridge-convert beside a stand-in of slurm-bridge, on a real Slurm with external nodes and jobs.
+"""Tests of bridge-convert beside a controller that acts like slurm-bridge, on a real Slurm.
 
 dnm is the command with its own account, and the converter the shipped program. No job is lost: job
 and pod stay on their node until the test ends them. DNM_PROOF_ROUNDS=50 plays fifty rounds of
-random jobs; by default two.
-"""
+random jobs; by default two."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def bridge(rig: Rig, slurm: BridgedSlurm) -> Iterator[Bridge]:
 
 @contextmanager
 def at_work(rig: Rig, slurm: BridgedSlurm, kind: type[Bridge]) -> Iterator[Bridge]:
-    """Yields a running slurm-bridge, with all machines idle in Slurm."""
+    """Yields a running slurm-bridge controller, with all machines idle in Slurm."""
     rig.note_versions({"Slurm": slurm.release})
     rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     metadata = {"labels": {EXTERNAL: "yes"}, "annotations": {PARTITIONS: "b,c"}}
@@ -127,7 +126,7 @@ def assert_back(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
 
 
 class Work:
-    """Pods that Slurm schedules. `lost` describes each pod that was lost before its end."""
+    """Pods that Slurm schedules. `lost` describes each pod that did not run to its end."""
 
     def __init__(self, rig: Rig, bridge: Bridge) -> None:
         self.api, self.slurm, self.bridge = rig.api, bridge.slurm, bridge
@@ -148,14 +147,14 @@ class Work:
         return name
 
     def end(self, name: str) -> None:
-        """Ends its work, and with it the job."""
+        """Ends a pod, and with it the job."""
         self.check_pods()
         del self.begun[name]
         self.nodes.pop(name, None)
         self.bridge.end(name)
 
     def check_pods(self) -> dict[str, str]:
-        """Returns each running pod with its node."""
+        """Records lost pods. Returns pod -> the node on which it runs."""
         pods = {item["metadata"]["name"]: item for item in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()  # after the pods, since a job runs before its pod has a node
         for name, uid in self.begun.items():
@@ -182,7 +181,7 @@ def _describe_loss(pod: Json | None, uid: str, known: str | None, jobs: dict[str
 
 
 def people(rig: Rig, count: int) -> dict[str, str]:
-    """Returns pods of a workshop, with their uids: 25 fit into the queue, and 16 on a node."""
+    """Adds pods of a workshop; returns name -> uid. 25 fit into the queue, and 16 on a node."""
     return {
         add_pod["metadata"]["name"]: add_pod["metadata"]["uid"] for add_pod in add_pods(rig, count)
     }
@@ -220,7 +219,7 @@ def test_workshop_beside_slurm_bridge_loses_no_job(
 
 @contextmanager
 def random_jobs(work: Work, chance: random.Random) -> Iterator[None]:
-    """Starts and ends jobs until the block ends; then checks that each has run to its end."""
+    """Starts and ends jobs until the block ends; then checks that none was lost."""
     ended = threading.Event()
     failed: list[BaseException] = []
     until: dict[str, float] = {}
@@ -284,7 +283,7 @@ def test_no_job_is_lost_while_new_jobs_arrive(
 def test_bridged_node_is_lent_and_returned_manually(
     rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
 ) -> None:
-    """Refuses a node with a job, and a return while Slurm lacks one of its partitions."""
+    """bridge-convert refuses a node with a job, and a return while a partition is missing."""
     work = Work(rig, bridge)
     job = work.begin()
     rig.wait_for(work.check_pods, "the job runs")

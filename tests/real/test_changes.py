@@ -1,8 +1,8 @@
-"""Changes since the last run, as a real API server reports them, and changes that it can no longer
+"""Tests of runs that read only changes from a real API server, and of changes that it can no longer
 report.
 
-`dnm check --deep` compares the store of a run with full lists, brought to the same moment by a
-watch of that server. It finds a run that knew less than everything."""
+`dnm check --deep` compares what a run has stored with full lists, brought to the same moment by a
+watch. So it finds a run that missed a change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECOND = PORT + 1
 
 
 class Cluster:
-    """Pods that are created, changed and deleted, and dnm's store of them."""
+    """Pods that are created, changed and deleted, and dnm's stored copy of them."""
 
     def __init__(self, rig: Rig, site: Site, metrics: Path) -> None:
         self.rig, self.site, self.metrics = rig, site, metrics
@@ -54,8 +54,8 @@ class Cluster:
         self.rig.api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def stir(self) -> None:
-        """Changes pods and nodes: a restarted server does not report changes before its restart, so
-        the next run lists a resource without new changes, too."""
+        """Changes pods and nodes, because a restarted server does not report changes before its
+        restart, and without new ones dnm lists everything anyway."""
         stamp = f"{time.monotonic()}"
         self.rig.api.patch("/api/v1/nodes/k1", {"metadata": {"labels": {"stamp": stamp}}})
         self.add()
@@ -63,15 +63,15 @@ class Cluster:
         self.remove()
 
     def read(self) -> tuple[str, str]:
-        """Plays one run; returns how it read, and why."""
+        """Plays a run. Returns how it read the cluster (list or changes), and the reason."""
         self.site.dnm("run", code=None)
         result = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', self.metrics.read_text())
         assert result is not None
         return result[1], result[2]
 
     def is_right(self, may_rest: bool = False) -> bool:
-        """Returns whether the store equals the lists, by the server's own watch. `may_rest`: three
-        watches in turn may have proved nothing, and then nothing is kept."""
+        """Returns whether dnm's stored copy equals full lists. `may_rest` also accepts that three
+        checks in turn proved nothing."""
         for _ in range(12):  # a server with a younger cache can't tell
             checks = self.site.json("check", "--deep", code=None)["checks"]
             (result,) = [check for check in checks if check["check"] == "stored cluster state"]
@@ -118,7 +118,7 @@ def test_killed_api_server_causes_a_full_list(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("more", [0, 60], ids=["as restored", "grown past what was kept"])
 def test_restored_etcd_backup_causes_a_full_list(cluster: Cluster, more: int) -> None:
-    """Its versions restart below the kept ones, and may be beyond them at the next run."""
+    """Object versions restart below the ones that dnm has stored, and may exceed them later."""
     rig = cluster.rig
     data, backup = rig.directory / "etcd", rig.directory / "etcd-backup"
     with servers_down(rig):
@@ -143,7 +143,7 @@ def test_restored_etcd_backup_causes_a_full_list(cluster: Cluster, more: int) ->
 
 @contextmanager
 def servers_down(rig: Rig) -> Iterator[None]:
-    """Stops etcd and the API server, in their order; the other servers wait for them."""
+    """Stops the API server and etcd until the block ends; the other servers wait for them."""
     for name in ("kube-apiserver", "etcd"):
         rig.servers[name].stop()
     yield
@@ -165,7 +165,7 @@ def test_full_watch_cache_causes_a_full_list(cluster: Cluster) -> None:
 def test_requests_spread_over_two_api_servers_give_right_changes(
     cluster: Cluster, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """Each has a cache of its own, and one cache is younger than the store."""
+    """Each server has its own watch cache, and one cache began after dnm's last read."""
     with second_server(cluster.rig) as second, relay(PORT, SECOND) as spread:
         kubeconfig = write_kubeconfig(
             KUBECONFIG, tmp_path / "spread.kubeconfig", f"https://127.0.0.1:{spread.port}"
@@ -197,8 +197,8 @@ def test_requests_spread_over_two_api_servers_give_right_changes(
 
 @contextmanager
 def second_server(rig: Rig) -> Iterator[Server]:
-    """Starts again; it is ready once a balancer would accept it and it has read the roles. Until
-    then it forbids everything."""
+    """Yields a second API server, which is ready and has loaded the roles. Until it has, it forbids
+    everything."""
     first = rig.servers["kube-apiserver"]
     command = [str(SECOND) if word == str(PORT) else word for word in first.command]
     log = rig.directory / "log" / "kube-apiserver-2.log"

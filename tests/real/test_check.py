@@ -1,4 +1,4 @@
-"""`dnm check` on faulty clusters: it names the fault, and the next step."""
+"""Tests of `dnm check` on real clusters with a fault: it names the fault and the next step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def api_hangs(rig: Rig) -> None:
 
 
 def child_above_its_parent(rig: Rig) -> None:
-    """No admission controller checks it here, as on a site that has not installed one."""
+    """Sets a queue's limit above its parent's, which no admission controller refuses here."""
     rig.write_queues(QUEUES.replace("vcore: 100\n", "vcore: 1000\n"))
 
 

@@ -1,4 +1,4 @@
-"""dnm's credentials on the real API server: a change in the middle of a run, a plug-in's
+"""Tests of dnm's credentials on the real API server: a change in the middle of a run, a plug-in's
 short-lived token, a pod's service account, and a proxy in between."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAR = 3600
 
 
 def a_kubeconfig(source: Path, target: Path, user: Json, **cluster: str) -> Path:
-    """Writes the account's kubeconfig with other credentials."""
+    """Writes a kubeconfig for dnm's account with these credentials."""
     document = yaml.safe_load(source.read_text())
     document["users"][0]["user"] = user
     document["clusters"][0]["cluster"] |= cluster
@@ -35,7 +35,7 @@ def a_kubeconfig(source: Path, target: Path, user: Json, **cluster: str) -> Path
 def test_token_replaced_during_a_run_is_used_at_once(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """The server refuses the old one from then on: the run could not continue with it."""
+    """The server refuses the old token from then on, so a run that kept it would fail."""
     file = tmp_path / "token"
     file.write_text(signed_token(rig, FAR))
     lines: list[str] = []

@@ -1,5 +1,5 @@
-"""Events on a real API server, with the role of etc/rbac.yaml: kubectl shows them for a lent node
-and for a pod that waits in vain."""
+"""Test of Events on a real API server, with the role of etc/rbac.yaml: kubectl shows them for a
+lent node and for a pod that waits in vain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/dynamic-node-m
 def test_kubectl_describe_shows_node_events_and_the_wait_reason_of_a_pod(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """One node may be lent, so that 41 pods of 16 GiB fit into the queue; there are 60."""
+    """Only one node may be lent, so that 41 of 60 pods of 16 GiB fit into the queue."""
     site = make_site(max_converted_nodes=1)
     add_pods(rig, 60)
     site.run_until(lambda: site.lent and rig.running("dev") == 41, "one node is lent")

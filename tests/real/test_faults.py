@@ -1,6 +1,6 @@
-"""A faulty node, on a real Slurm and a real API server. A fault that Kubernetes shows returns with
-the node to Slurm. A fault that Slurm's health check finds keeps it out of Kubernetes. All the time,
-the test reads on both servers which of them may start work on it."""
+"""Tests of a faulty node on a real Slurm and a real API server. dnm returns a node with a fault in
+Kubernetes to Slurm, drained with the fault as the reason. It does not lend a node that Slurm's
+health check drains. All the time, the tests read which of the two may start work on the node."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NHC = "NHC: check_hw_ib: no link"
 
 
 class Sides:
-    """The sides that may start work on the node, one after the other. Kubernetes is read before and
-    after Slurm, so that both answers belong to one moment."""
+    """A record of which of Slurm and Kubernetes may start work on the node. Kubernetes is read
+    before and after Slurm, so that both answers are of one moment."""
 
     def __init__(self, rig: Rig, lab: SlurmLab) -> None:
         self.rig, self.lab = rig, lab
@@ -76,7 +76,7 @@ class Sides:
 
 @pytest.fixture
 def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
-    """Returns a site with all nodes but one in maintenance."""
+    """Returns a site on which all nodes except one are in maintenance."""
     lab.run("scontrol", "update", "nodename=a[002-010]", "state=drain", "reason=maintenance")
     return SlurmSite(
         rig, tmp_path / "site", KUBECONFIG, lab, max_converted_nodes=1,
@@ -109,7 +109,7 @@ def pods_there(rig: Rig) -> list[Json]:
 
 
 def show(rig: Rig, status: str) -> None:
-    """Sets the condition as a Node Problem Detector does."""
+    """Sets the status of the Node's condition, as a Node Problem Detector does."""
     document = {"type": "gpu.example/Healthy", "status": status, "reason": "Xid79", "message": "x"}
     path = f"/api/v1/nodes/{NODE}/status"
     rig.api.patch(path, {"status": {"conditions": [document]}}, "strategic")
@@ -126,7 +126,7 @@ def assert_left_drained(lab: SlurmLab, reason: str) -> None:
 
 
 def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, sides: Sides) -> None:
-    """Lent, faulty, emptied, returned, drained with its text, resumed manually, lent again."""
+    """The node is lent, faulty, emptied, returned, drained, resumed manually, and lent again."""
     lab = site.lab
     rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it")
     begin_work(rig)
@@ -158,7 +158,7 @@ def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, si
 
 
 def find_bad(site: SlurmSite, hook: str) -> None:
-    """Makes the hook report the node as bad, as a health check does."""
+    """Edits a hook of the site so that it drains the node, as Slurm's health check does."""
     command = (
         f"SLURM_CONF={site.lab.environ['SLURM_CONF']} PATH={site.environment['PATH']} "
         f"scontrol update State=DRAIN NodeName=$1 'Reason={NHC}'"
@@ -170,7 +170,7 @@ def find_bad(site: SlurmSite, hook: str) -> None:
 def test_node_drained_by_a_health_check_during_its_claim_is_not_lent(
     rig: Rig, site: SlurmSite, sides: Sides, hook: str
 ) -> None:
-    """Neither dnm's reservation nor its drain prevents that."""
+    """Neither dnm's reservation nor its drain keeps a health check from draining the node too."""
     find_bad(site, hook)
     begin_work(rig)
     site.run_until(

@@ -1,4 +1,4 @@
-"""deploy/ on the real API server, and the pod of its CronJob as a process with its permissions."""
+"""Tests of deploy/ on the real API server: the pod of its CronJob runs as a process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
 
 @pytest.fixture
 def applied(rig: Rig, tmp_path: Path) -> Iterator[Path]:
-    """Yields a folder for overlays; the end of the test deletes what was applied from it."""
+    """Yields a copy of deploy/ for changes; afterwards deletes what was applied from it."""
     shutil.copytree(REPOSITORY / "deploy", tmp_path / "deploy")
     shutil.copytree(REPOSITORY / "etc", tmp_path / "etc")
     try:
@@ -64,7 +64,7 @@ def test_api_server_accepts_the_manifests(rig: Rig, applied: Path, name: str) ->
 
 
 def test_api_server_rejects_an_unknown_key_in_a_manifest(rig: Rig, applied: Path) -> None:
-    """Checks that the API's own schema judges the manifests, to the last key."""
+    """Shows that the API server validates the manifests down to each key."""
     rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
     edit_file(applied / "instance" / "cronjob.yaml", "backoffLimit:", "backOffLimit:")
     output = rig.shell(
@@ -74,8 +74,8 @@ def test_api_server_rejects_an_unknown_key_in_a_manifest(rig: Rig, applied: Path
 
 
 def pod_of(rig: Rig, cron_job: str) -> Json:
-    """Returns the pod that the real controllers make from a CronJob's template, by the command of
-    docs/kubernetes.md."""
+    """Returns the pod that the real controllers create when the command of docs/kubernetes.md
+    starts a CronJob."""
     page = (REPOSITORY / "docs" / "kubernetes.md").read_text()
     (command,) = re.findall(r"^kubectl create job .*\n.*$", page, re.MULTILINE)
     name = f"check-{secrets.token_hex(3)}"
@@ -87,7 +87,7 @@ def pod_of(rig: Rig, cron_job: str) -> Json:
 
 
 def for_the_rig(folder: Path) -> None:
-    """Edits the two files of the instance as a site does."""
+    """Edits dnm's two files in the folder as a site does."""
     ini = folder / "dynamic_node_config.ini"
     text = re.sub(r"^yunikorn_url = .*$", f"yunikorn_url = {REST}", ini.read_text(), flags=re.M)
     ini.write_text(f"{text}[node_type:a]\nmemory = 256Gi\n[lab]\npending_grace_seconds = 0\n")
@@ -127,7 +127,7 @@ def test_pod_of_the_cron_job_checks_and_plans(
 def test_pod_has_no_permission_beyond_its_account(
     rig: Rig, applied: Path, image: Root, tmp_path: Path
 ) -> None:
-    """Its user, its root and its permissions are those of the template."""
+    """The pod has only the user, the root and the permissions of its template."""
     for_the_rig(applied / "instance")
     rig.shell(f"kubectl apply --kustomize {applied}/one")
     made = pod_of(rig, "dnm")

@@ -1,5 +1,5 @@
-"""A JupyterHub with a workshop of 75 people: docs/resource-quota.md, played by its own commands,
-and the same hub without a quota."""
+"""Tests of a JupyterHub with a workshop of 75 people, by the commands of docs/resource-quota.md,
+and of the same hub without a quota."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACEHOLDERS = "user-placeholder"
 
 @pytest.fixture
 def hub_rig(plain_rig: Rig) -> Iterator[Rig]:
-    """Yields a rig with the policies and the hub's scheduler. The hub is not installed yet."""
+    """Yields a real cluster with the policies and the hub's scheduler, but without the hub."""
     rig = plain_rig
     make_guest(rig)
     apply_policies(rig)
@@ -50,7 +50,7 @@ def play(rig: Rig, text: str) -> str:
 
 
 def settings() -> dict[str, Any]:
-    """Returns the keys that the page shows beside those of docs/none.md."""
+    """Returns the keys of the configuration that the page adds to those of docs/none.md."""
     parser = ConfigParser()
     parser.read_string("[settings]\n" + jupyterhub.blocks("ini")[0])
     return dict(parser["settings"])
@@ -65,7 +65,7 @@ def site_of(
 
 
 def stored(rig: Rig) -> dict[str, str]:
-    """Returns limits and annotations of the quota, without dnm's mark of a host."""
+    """Returns limits and annotations of the quota, except the one that names the host."""
     quota = rig.api.get(QUOTA)
     notes = quota["metadata"].get("annotations") or {}
     return {**quota["spec"]["hard"], **{k: v for k, v in notes.items() if "/fence" not in k}}
@@ -76,7 +76,7 @@ def places(rig: Rig, component: str) -> set[str | None]:
 
 
 def install(rig: Rig) -> str:
-    """Plays the commands of the cluster on the page, and installs the hub."""
+    """Runs the page's commands for the cluster, and installs the hub. Returns the output."""
     role, quota, label, _ = jupyterhub.blocks("sh")
     printed = play(rig, role) + play(rig, quota) + play(rig, label)
     jupyterhub.install_hub(rig)
@@ -87,7 +87,7 @@ def install(rig: Rig) -> str:
 def test_page_leads_a_hub_to_a_workshop_and_back(
     hub_rig: Rig, kubeconfig_without_yunikorn: Path, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """No user is refused, since the nodes of the event serve when it begins."""
+    """An event lends the nodes before the workshop begins, so that no user is refused."""
     rig = hub_rig
     printed = install(rig)
     for line in ("resourcequota/hub created", "limitrange/hub created", "node/k1 labeled"):
@@ -125,8 +125,8 @@ def test_page_leads_a_hub_to_a_workshop_and_back(
 def test_refused_server_leaves_nothing_so_headroom_lends_before(
     hub_rig: Rig, kubeconfig_without_yunikorn: Path, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """People try again until they have a server. No placeholder is evicted for one that the quota
-    refuses."""
+    """The quota refuses users' pods, and leaves nothing that waits. So `headroom` lends nodes
+    before it is full, and users try again."""
     rig, kubeconfig = hub_rig, kubeconfig_without_yunikorn
     install(rig)
     before = stored(rig)
@@ -165,7 +165,7 @@ def test_refused_server_leaves_nothing_so_headroom_lends_before(
 def test_placeholders_without_a_quota_request_no_node(
     hub_rig: Rig, kubeconfig_without_yunikorn: Path, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """32 of 40 placeholders fill the permanent nodes. Users evict these; the others get nodes."""
+    """32 of 40 placeholders fill the permanent nodes. Users' pods evict these and get nodes."""
     rig, kubeconfig = hub_rig, kubeconfig_without_yunikorn
     play(rig, jupyterhub.blocks("sh")[2])
     jupyterhub.install_hub(rig)

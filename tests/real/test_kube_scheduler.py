@@ -1,8 +1,7 @@
-"""Pods of many kinds without a queue system: kube-scheduler's results for them, and dnm's.
+"""Tests with pods of many kinds without a queue system: kube-scheduler's and dnm's results.
 
-The nodes of the rig are full of pods of the namespace `guest`, one of which waits; a lent node has
-128 cores.
-"""
+Pods of the namespace `guest` fill the permanent nodes, and one of them waits. A lent node has 128
+cores."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def end(rig: Rig, site: Site) -> None:
 
 
 def test_job_runs_on_lent_nodes_to_its_end(busy_rig: Rig, make_unmanaged_site: MakeSite) -> None:
-    """Ten pods of 32 cores; four run on a node at a time, each for a moment only."""
+    """The Job has ten pods of 32 cores. Four fit on a node, and each runs only for a moment."""
     rig, site = busy_rig, make_unmanaged_site()
     spec = {"parallelism": 10, "completions": 10, "template": template("32", restartPolicy="Never")}
     rig.api.post(JOBS, {"metadata": {"name": "job"}, "spec": spec})
@@ -60,7 +59,7 @@ def test_job_runs_on_lent_nodes_to_its_end(busy_rig: Rig, make_unmanaged_site: M
 def test_stateful_set_gets_a_node_for_each_pod(
     busy_rig: Rig, make_unmanaged_site: MakeSite
 ) -> None:
-    """A pod needs most of a node, and the next one is created when it is Ready."""
+    """Each pod needs most of a node, and the next one is created when it is Ready."""
     rig, site = busy_rig, make_unmanaged_site()
     labels = {"matchLabels": {"app": "app"}}
     spec = {"replicas": 3, "serviceName": "app", "selector": labels, "template": template("100")}
@@ -136,7 +135,7 @@ def test_kube_scheduler_killed_keeps_idle_nodes_and_lends_no_more(
 def test_pod_with_a_nominated_node_is_no_demand(
     busy_rig: Rig, make_unmanaged_site: MakeSite
 ) -> None:
-    """Its victims end after their grace period, for which the kubelets are suspended here."""
+    """The pod preempts others, which end after their grace period, and will get their node."""
     rig, site = busy_rig, make_unmanaged_site()
     rig.create(PRIORITY, {"metadata": {"name": "urgent"}, "value": 1000})
     for number in range(4):
@@ -167,8 +166,8 @@ def test_pod_with_a_nominated_node_is_no_demand(
 def test_kube_scheduler_starts_pods_of_an_incomplete_group(
     busy_rig: Rig, make_unmanaged_site: MakeSite
 ) -> None:
-    """dnm counts the four pods of the PodGroup. kube-scheduler starts the two that exist, and the
-    other two nodes are returned."""
+    """dnm lends nodes for the four pods of the PodGroup. kube-scheduler starts the two that exist;
+    the other nodes are returned."""
     rig, site = busy_rig, make_unmanaged_site()
     make_pod_groups(rig)
     rig.shell(
@@ -195,8 +194,8 @@ def test_kill_at_any_write_is_repaired_without_a_queue_system(
     tmp_path: Path,
     when: str,
 ) -> None:
-    """Before: the API server never gets the write. After: dnm never gets the answer. An Event is a
-    run's last write."""
+    """`before`: the API server never gets the write. `after`: dnm never gets the answer. The last
+    write of a run is an Event."""
     rig, site = busy_rig, make_unmanaged_site()
 
     def run_until(is_so: Callable[[], bool], condition: str) -> set[Kind]:
@@ -225,7 +224,7 @@ def test_kill_at_any_write_is_repaired_without_a_queue_system(
 
 
 def test_yunikorn_and_kube_scheduler_serve_a_namespace_each(rig: Rig, make_site: MakeSite) -> None:
-    """`dev` has a queue of YuniKorn, `notebook` has none. Each gets a node with a taint for it."""
+    """`dev` has a queue of YuniKorn, `notebook` has none. Each gets a node that only it can use."""
     site = make_site(
         sections=f"{SECTION}[namespace:notebook]\nqueue_system = none\n",
         queue_map={"dev": DEV, "notebook": NOTEBOOK},

@@ -1,5 +1,5 @@
-"""The same kubeconfigs for kubectl and dnm, at the real API server: both accept and refuse the
-same, or docs/kubernetes.md has the difference."""
+"""Tests of the same kubeconfigs with kubectl and dnm, on the real API server: both accept or
+refuse, or docs/kubernetes.md has the difference."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def environment(site: Site, kit: Kit, asked: Asked) -> dict[str, str]:
 
 
 def kubectl_does(site: Site, kit: Kit, asked: Asked, seconds: float) -> tuple[str, str]:
-    """Returns the verdict, and the output."""
+    """Runs kubectl with a kubeconfig. Returns whether it accepts it, and the output."""
     process = subprocess.Popen(
         [*asked.before, "kubectl", "get", "nodes"],
         env=environment(site, kit, asked), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

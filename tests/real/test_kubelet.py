@@ -1,5 +1,5 @@
-"""dnm's rules of kubelets against the kubelet's own code, in two releases: thousands of settings
-for its validation and its managers, and the vectors for the started kubelet itself."""
+"""Tests of dnm's rules about kubelet settings with the kubelet's own code of two releases:
+thousands of settings for its validation and managers, and recorded ones for a started kubelet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TWO = {
 
 
 def judged(version: str, questions: list[tuple[str, Machine]]) -> list[dict[str, Any]]:
-    """Returns the results of the kubelet's code for files on machines."""
+    """Returns what the kubelet's code decides about configuration files on simulated machines."""
     lines = [json.dumps({"config": config, "machine": machine}) for config, machine in questions]
     done = subprocess.run(
         [program("kubelet-judge", f"{version}-{JUDGE}")], input="\n".join(lines) + "\n",
@@ -100,7 +100,7 @@ def test_kubelet_vectors_equal_the_answers_of_the_kubelet_code(version: str) -> 
 
 
 def admitted(questions: list[Question]) -> list[str]:
-    """Returns the managers' results for pods: `admitted`, or the reason of the refusal."""
+    """Returns what the kubelet's managers decide about pods: `admitted`, or the refusal."""
     done = subprocess.run(
         [program("kubelet-admits")], input="\n".join(map(json.dumps, questions)) + "\n",
         capture_output=True, text=True, timeout=HUNG, check=True,
@@ -111,7 +111,7 @@ def admitted(questions: list[Question]) -> list[str]:
 
 
 def test_admitted_pods_equal_the_answers_of_the_kubelet_managers() -> None:
-    """DNM_WRITE_VECTORS=1 writes them."""
+    """DNM_WRITE_VECTORS=1 in the environment updates the recorded answers."""
     draw = random.Random(5)
     questions = worked_examples() + [by_chance(draw, number) for number in range(60)]
     message = [
@@ -135,7 +135,7 @@ def test_random_pods_are_admitted_if_dnm_predicts_it() -> None:
 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_kubelet_starts_or_refuses_as_the_vectors_predict(version: str, tmp_path: Path) -> None:
-    """All of them on the newer one, every third on the older."""
+    """Tries all recorded settings on the newer release, every third on the older one."""
     vectors = VECTORS
     started = refused = 0
     for vector in vectors if version == KUBELETS[0] else vectors[::3]:
@@ -163,7 +163,7 @@ def test_kubelet_starts_or_refuses_as_the_vectors_predict(version: str, tmp_path
 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_rendered_drop_in_overrides_the_base_file(version: str, tmp_path: Path) -> None:
-    """Checks that its terms count and the base's threshold stays; without it nothing changes."""
+    """Values of dnm's drop-in file count, and the base file's eviction threshold stays."""
     vector = next(entry for entry in OWN if entry["name"].startswith("2 "))
     drop_in = Said(vector["settings"]).config
     base = json.dumps({**HEAD, "kubeReserved": {"cpu": "500m", "memory": "1Gi"}})
@@ -180,7 +180,7 @@ def test_rendered_drop_in_overrides_the_base_file(version: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_previous_state_file_stops_the_kubelet(version: str, tmp_path: Path) -> None:
-    """Shows why the hooks remove both managers' files, and why dnm names them as a cause."""
+    """Shows why the hooks remove the managers' state files, which dnm's messages also name."""
     vector = next(entry for entry in OWN if entry["name"].startswith("2 "))
     before = boot(tmp_path / "kubelet", version, json.dumps(HEAD), TWO)
     left = (tmp_path / "kubelet" / "root" / "memory_manager_state").read_text()

@@ -1,7 +1,7 @@
-"""A node type with kubelet settings, lent on the real API server: valid ones, ones that no kubelet
-would start with, and Nodes that join with others. Machines join as Node objects with the capacity
-and allocatable that a kubelet with these settings reports (tests/real/test_kubelet.py checks the
-numbers with the kubelet's own code)."""
+"""Tests of a node type with kubelet settings on the real API server: valid settings, settings with
+which no kubelet would start, and Nodes with other settings. Machines join as Node objects with the
+capacity and allocatable that a kubelet with these settings reports (tests/real/test_kubelet.py
+checks the numbers with the kubelet's own code)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_real_node_with_other_kubelet_settings_is_reported(rig: Rig, make_site: 
 
 
 def test_pinned_pod_larger_than_a_numa_node_lends_no_node(rig: Rig, make_site: MakeSite) -> None:
-    """The API server itself decides which pods are Guaranteed."""
+    """The real API server decides whether a pod is of the Guaranteed class."""
     site = make_site(sections=SECTION.format(second="4300Mi"))
     # Only lent nodes have the label.
     body = pod("pinned", DEV, "4", "131073Mi", nodeSelector={"dev": "true"})

@@ -1,5 +1,5 @@
-"""A course in a ClusterQueue with too little quota: Kueue admits it on lent nodes, and the quota is
-restored."""
+"""Tests of a course in a ClusterQueue with too little quota: Kueue admits it on lent nodes, and the
+quota is restored."""
 
 from __future__ import annotations
 

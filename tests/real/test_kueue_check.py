@@ -1,4 +1,4 @@
-"""The faults that `dnm check` refuses beside Kueue's own manager, which accepts each of them."""
+"""Tests of configurations that Kueue's own manager accepts and `dnm check` reports as faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def change_queue(**spec: Any) -> Callable[[Rig], None]:
 
 
 def replace_flavor(**spec: Any) -> Callable[[Rig], None]:
-    """Returns a change of the flavor; labels of a flavor in use cannot change."""
+    """Returns a function that recreates the flavor and its ClusterQueue with another spec."""
 
     def change(rig: Rig) -> None:
         rig.api.delete(f"{QUEUES}/{QUEUE}")

@@ -1,4 +1,4 @@
-"""Manifests that are applied again, and kills of Kueue and of dnm, while nodes are lent."""
+"""Tests of manifests applied again, and of kills of Kueue and of dnm, while nodes are lent."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_manifest_without_its_cohort_stops_lending_until_it_is_mended(
 def test_manifest_of_a_cohort_that_is_applied_again_is_completed(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path, command: str
 ) -> None:
-    """A site may keep an empty Cohort in its manifests. `replace` takes the quota and the ledger
-    away; the registry has them."""
+    """A site may keep an empty Cohort in its manifests. Its `kubectl replace` removes quota and
+    ledger, which dnm restores from the registry."""
     rig = kueue_rig
     site = served_site(rig, tmp_path / "site", kueue_kubeconfig)
     run_manifest(rig, command, named("Cohort", COHORT, {}), tmp_path)
@@ -125,7 +125,7 @@ def test_kueue_that_is_killed_keeps_lent_nodes_and_gets_no_more(
 def test_kueue_that_is_killed_during_a_return_delays_it(
     kueue_rig: Rig, kueue: Kueue, kueue_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """The quota is lowered first, so that no node leaves before Kueue answers again."""
+    """dnm lowers the quota before it returns a node, which waits until Kueue's webhook answers."""
     rig = kueue_rig
     site = served_site(rig, tmp_path / "site", kueue_kubeconfig)
     end_job(rig, "workshop")
@@ -141,7 +141,7 @@ def test_kueue_that_is_killed_during_a_return_delays_it(
 def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path, when: str
 ) -> None:
-    """Before: the API server never gets the write. After: dnm never gets the answer."""
+    """`before`: the API server never gets the write. `after`: dnm never gets the answer."""
     rig = kueue_rig
     make_course(rig)
     # Long enough for Kueue on a busy machine: nodes that it left idle would count as of no use.

@@ -1,4 +1,4 @@
-"""The page docs/kueue.md, played by its own commands, manifest and ini."""
+"""Test of the page docs/kueue.md, by its own commands, manifest and ini."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NONE = (REPOSITORY / "docs" / "none.md").read_text()
 
 
 def blocks(language: str, page: str = PAGE) -> list[str]:
-    """Returns the blocks of a page in this language, without their indent."""
+    """Returns the code blocks of a page in a language, without indent."""
     texts = re.findall(rf"^   ```{language}\n(.*?)^   ```$", page, re.MULTILINE | re.DOTALL)
     return [re.sub(r"^   ", "", str(text), flags=re.MULTILINE) for text in texts]
 
 
 def make_queue(rig: Rig) -> None:
-    """Creates the ClusterQueue with the parts that the page shows, and a LocalQueue of dev."""
+    """Creates the ClusterQueue with the fields that the page shows, and a LocalQueue in dev."""
     (text,) = blocks("yaml")
     spec = {**yaml.safe_load(text)["spec"], "namespaceSelector": {}}
     for group in spec["resourceGroups"]:

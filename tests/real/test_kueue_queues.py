@@ -1,4 +1,4 @@
-"""Workloads of other kinds, queueing strategies and neighbours, beside Kueue's own manager."""
+"""Tests of Workloads with other queueing strategies and neighbours, beside Kueue's own manager."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_deployment_fills_its_own_quota_and_gets_nodes_for_the_rest(
 def test_head_that_never_fits_blocks_only_a_strict_queue(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path, strategy: str
 ) -> None:
-    """The head requests more than dnm may lend. Kueue itself decides what runs behind it."""
+    """The first Workload requests more than dnm may lend. Kueue decides what runs after it."""
     rig, is_strict = kueue_rig, strategy == "StrictFIFO"
     make_course(rig, queueingStrategy=strategy)
     site = converter_site(rig, tmp_path / "site", kueue_kubeconfig)
@@ -85,7 +85,7 @@ def test_head_that_never_fits_blocks_only_a_strict_queue(
 
 
 def keep_permanent(group: Json) -> Json:
-    """Returns a resource group that lends no quota of permanent nodes to the parent."""
+    """Returns a resource group of which other queues cannot borrow quota of permanent nodes."""
     for flavor in group["flavors"]:
         for row in flavor["resources"]:
             row |= {"lendingLimit": "0"} if flavor["name"] == "permanent" else {}
@@ -93,8 +93,8 @@ def keep_permanent(group: Json) -> Json:
 
 
 def make_neighbours(rig: Rig, reclaim: str) -> None:
-    """Creates the course below a parent, and there a ClusterQueue with a quota for 20 pods in both
-    flavors. Each keeps its quota of permanent nodes."""
+    """Creates the course below a parent Cohort, and there another ClusterQueue with quota for 20
+    pods in both flavors. Neither can borrow the other's quota of permanent nodes."""
     make_course(rig, resourceGroups=[keep_permanent(quota_rows(QUOTAS))])
     path = f"{OBJECTS}/cohorts/{COHORT}"
     apply(rig, path, named("Cohort", COHORT, {"parentName": "university"}))
@@ -129,8 +129,8 @@ def admitted_guests(rig: Rig) -> int:
 def test_neighbour_that_reclaims_quota_never_evicts_pods_of_lent_nodes(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """dnm lends below a parent only if no member reclaims. If one begins to, the quota of nodes
-    that leave stays until their Job has ended."""
+    """dnm lends below a parent Cohort only if no member reclaims quota. If one begins to, dnm keeps
+    the quota until the Job on lent nodes has ended."""
     rig = kueue_rig
     make_neighbours(rig, "Any")
     site = converter_site(rig, tmp_path / "site", kueue_kubeconfig)
@@ -169,7 +169,7 @@ def test_neighbour_that_reclaims_quota_never_evicts_pods_of_lent_nodes(
 def test_neighbour_does_not_borrow_lent_quota(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """The lent quota has room for ten more pods, and the neighbour has ten that wait."""
+    """The quota of lent nodes has capacity for ten more pods, and ten of the neighbour wait."""
     rig = kueue_rig
     make_neighbours(rig, "Never")
     site = converter_site(rig, tmp_path / "site", kueue_kubeconfig)

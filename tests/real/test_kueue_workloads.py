@@ -1,4 +1,4 @@
-"""Workloads that Kueue admits as a whole, and several hosts that serve them."""
+"""Tests of Workloads that Kueue admits as a whole, and of several dnm hosts that serve them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_gang_gets_all_of_its_nodes_or_none(
 
 
 def lent_quota_or_none(rig: Rig) -> dict[str, int]:
-    """Returns the quota of lent nodes; a Cohort that does not exist has none."""
+    """Returns the quota of lent nodes, which is zero if the Cohort does not exist."""
     path = "/apis/kueue.x-k8s.io/v1beta2/cohorts/dnm-a8"
     return (lent_quota(rig) if rig.api.answers(path) else {}) or quota_of(0)
 
@@ -76,7 +76,7 @@ def lent_quota_or_none(rig: Rig) -> dict[str, int]:
 def test_partial_admission_takes_the_nodes_that_are_idle(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """Two nodes have free capacity for 32 of 75 pods. At least 30 start together."""
+    """Two nodes can be lent, for 32 of 75 pods. Kueue may admit a part of at least 30."""
     rig = kueue_rig
     make_course(rig)
     site = converter_site(rig, tmp_path / "site", kueue_kubeconfig)
@@ -92,7 +92,7 @@ def test_partial_admission_takes_the_nodes_that_are_idle(
 def test_hosts_with_a_shared_registry_lend_and_return_once(
     kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """The hosts start their runs at the same time, and a clock is ten minutes ahead."""
+    """Two hosts start their runs at the same time, and one clock is ten minutes ahead."""
     rig = kueue_rig
     make_course(rig)
     hosts = make_hosts(partial(make_host, rig, kueue_kubeconfig, tmp_path), HOSTS, CLOCKS)
@@ -115,8 +115,8 @@ def make_host(
 
 
 def play_rounds(rig: Rig, hosts: list[Site], is_over: Callable[[], bool]) -> None:
-    """Starts a run of all hosts at once, until `is_over`. The quota is always that of whole nodes,
-    and no Workload is evicted."""
+    """Starts runs of all hosts at once, repeatedly until `is_over`. Checks that the quota is always
+    that of whole nodes, and that Kueue evicts no Workload."""
     for _ in range(MOST_ROUNDS):
         if is_over():
             return

@@ -1,4 +1,4 @@
-"""Lists from a real API server: pages, expired tokens, gzip, refusals, and no answer at all."""
+"""Tests of lists from a real API server: pages, expired tokens, gzip, refusals, and hangs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1"
 
 @pytest.fixture
 def full_rig(rig: Rig) -> Rig:
-    """Adds 600 pods of one application that wait."""
+    """Adds 600 pending pods of one application."""
     manifest = pod("p", DEV, "100", "1Gi", schedulingGates=[{"name": "example.org/later"}])
 
     def make(number: int) -> None:
@@ -56,7 +56,7 @@ def pod_pages(proxy: Proxy) -> list[Seen]:
 
 
 def compact_etcd() -> None:
-    """Discards every earlier revision."""
+    """Makes etcd discard all earlier revisions, so that continue tokens expire."""
     etcd = Api(ETCD)
     key = base64.b64encode(b"rig").decode()
     put = etcd.post("/v3/kv/put", {"key": key, "value": key})
@@ -106,7 +106,7 @@ def test_expired_continue_token_restarts_the_list(
 def test_gzip_is_requested_from_a_remote_server(
     full_rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """dnm requests it off loopback, and decodes it: the numbers are the same."""
+    """dnm requests gzip unless the server is on loopback, and reads the same objects."""
     url = f"https://{OWN_ADDRESS}:{PORT}"
     far = make_site(
         "far", kubeconfig_path=write_kubeconfig(KUBECONFIG, tmp_path / "far.kubeconfig", url)
@@ -124,7 +124,7 @@ def test_gzip_is_requested_from_a_remote_server(
 
 
 def limit_dnm_to_one_seat(rig: Rig) -> None:
-    """Sets a priority level for dnm's account alone: the fewest possible seats, and no queue."""
+    """Gives dnm's account a priority level with the fewest possible seats and no queue."""
     level = {
         "nominalConcurrencyShares": 0,
         "lendablePercent": 0,
@@ -154,7 +154,7 @@ def limit_dnm_to_one_seat(rig: Rig) -> None:
 
 @contextmanager
 def competing_clients(rig: Rig) -> Iterator[None]:
-    """Runs eight more clients of dnm's account, which list all pods again and again."""
+    """Runs eight more clients with dnm's account, which list all pods repeatedly."""
     token = yaml.safe_load(KUBECONFIG.read_text())["users"][0]["user"]["token"]
     other, stop = Api(rig.api.url, rig.keys), threading.Event()
     other.context = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
@@ -177,7 +177,7 @@ def competing_clients(rig: Rig) -> Iterator[None]:
 def test_refusal_by_priority_and_fairness_leads_to_no_decision(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
-    """429 with Retry-After: the run retries, and reports it if that did not help."""
+    """The server answers 429 with Retry-After. The run retries, then reports it and stops."""
     site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=5)
     limit_dnm_to_one_seat(full_rig)
     with competing_clients(full_rig):
@@ -195,7 +195,7 @@ def test_refusal_by_priority_and_fairness_leads_to_no_decision(
 
 
 def signed_token(rig: Rig, seconds: int) -> str:
-    """Returns a token of dnm's account that then expires, signed with the cluster's own key."""
+    """Returns a token of dnm's account for so many seconds, signed with the cluster's key."""
     account = "/api/v1/namespaces/yunikorn/serviceaccounts/dynamic-node-manager"
     uid = rig.api.get(account)["metadata"]["uid"]
     now = int(time.time())
@@ -253,7 +253,7 @@ def test_expired_credentials_are_a_401_error_with_a_remedy(
 def test_server_stopped_during_a_list_ends_the_run_in_time(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
-    """SIGSTOP between two pages: the run ends within its time limit, and changes nothing."""
+    """The server gets SIGSTOP between two pages. The run ends in time and changes nothing."""
     full_rig.api.post(PODS, pod("big", DEV, "120", "8Gi"))
     site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=6)
     server = full_rig.servers["kube-apiserver"]
@@ -292,7 +292,7 @@ def test_server_restarted_while_a_node_is_lent_loses_nothing(rig: Rig, make_site
 
 
 def test_failed_start_of_the_rig_names_the_program_and_its_output(rig: Rig, tmp_path: Path) -> None:
-    """The rig itself, with a flag that a server does not know."""
+    """Starts the real cluster with a flag that a server does not know."""
     rig.add("wrong", [*rig.etcd_command(), "--no-such-flag"], lambda: False)
     try:
         with pytest.raises(RigError, match=r"(?s)wrong ended with \d+. Its output:.*no-such-flag"):

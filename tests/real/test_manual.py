@@ -1,5 +1,5 @@
-"""Commands of administrators for nodes, on real servers: lend, extend, return with and without
-eviction, adopt, hold, exclude, pause of one half. The history names operator and reason."""
+"""Tests of administrators' commands on real servers: lend, extend, return with and without
+eviction, adopt, hold, exclude, pause of lends or returns. The history names operator and reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUDGETS = "/apis/policy/v1/namespaces/dev/poddisruptionbudgets"
 
 
 def served_by(rig: Rig, node: str) -> None:
-    """Runs a ReplicaSet's pod on that node; its budget requires another running pod."""
+    """Runs a ReplicaSet's pod on a node, with a PodDisruptionBudget that forbids its eviction."""
     manifest = pod("web", DEV, "1", "1Gi", nodeSelector={"kubernetes.io/hostname": node})
     add_controller(rig, "web", manifest)
     rig.wait_for(lambda: rig.running("dev") == 1, "the pod runs")
@@ -47,7 +47,7 @@ def is_cordoned(rig: Rig, node: str) -> bool:
 
 
 def plan_reason(site: Site, node: str) -> str:
-    """Returns the next run's reason for the node."""
+    """Returns the reason that `dnm plan` shows for a node."""
     nodes = site.json("plan", code=None)["nodes"]
     return next((item["reason"] for item in nodes if item["node"] == node), "")
 

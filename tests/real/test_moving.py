@@ -1,4 +1,4 @@
-"""A lent node changes its queue without a reboot, on the real API server and before YuniKorn."""
+"""Tests of moving a lent node to another queue, on the real API server with YuniKorn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ taints = site/for={namespace}:NoSchedule
 
 
 def tied(name: str, queue: str, namespace: str, cpu: str) -> dict[str, object]:
-    """Returns a pod that runs only on nodes of its namespace."""
+    """Returns a pod that runs only on nodes lent to its namespace."""
     return pod(
         name, queue, cpu, "8Gi", nodeSelector={namespace: "true", "site/for": namespace},
         tolerations=[{"key": "site/for", "operator": "Equal", "value": namespace}],

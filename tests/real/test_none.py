@@ -1,4 +1,4 @@
-"""The page docs/none.md, played by its own commands and its own ini."""
+"""Tests of the page docs/none.md, by its own commands and ini."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (REPOSITORY / "docs" / "none.md").read_text()
 
 
 def block(language: str) -> str:
-    """Returns the one block of this language, without its indent."""
+    """Returns the page's only code block in a language, without indent."""
     (text,) = re.findall(rf"^   ```{language}\n(.*?)^   ```$", PAGE, re.MULTILINE | re.DOTALL)
     return re.sub(r"^   ", "", str(text), flags=re.MULTILINE)
 
@@ -22,7 +22,7 @@ def block(language: str) -> str:
 def test_page_leads_from_the_roles_to_a_returned_node(
     plain_rig: Rig, kubeconfig_without_yunikorn: Path, tmp_path: Path
 ) -> None:
-    """Only the paths of the ini differ: those of the kubeconfig, the state and the converter."""
+    """Plays the page. Only the paths in the ini are changed: kubeconfig, state and converter."""
     rig = plain_rig
     policies = rig.shell(f"cd {REPOSITORY}/etc\n{block('sh')}")
     assert len(re.findall(r" created$", policies, re.MULTILINE)) == 4, policies
@@ -59,7 +59,7 @@ def test_page_leads_from_the_roles_to_a_returned_node(
 def test_check_refuses_a_node_type_without_taint_or_label(
     plain_rig: Rig, kubeconfig_without_yunikorn: Path, tmp_path: Path
 ) -> None:
-    """The page names both, with the key of etc/admission-policy.yaml."""
+    """The page requires both, with the label key of etc/admission-policy.yaml."""
     assert "It refuses a node type without such a taint or label" in PAGE
     lines = [line for line in block("ini").splitlines() if f"= {KEY}={{namespace}}" in line]
     for number, kept in enumerate(lines):

@@ -1,5 +1,5 @@
-"""The one Lease of an instance on a real API server, with the roles of etc/rbac.yaml: a wiped state
-directory, two hosts with a file each, and two hosts with a shared file."""
+"""Tests of the Lease of an instance on a real API server, with the roles of etc/rbac.yaml: a wiped
+state directory, two hosts with a registry file each, and two with a shared file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDS_PERSON, IN_USE = ExitCode.NEEDS_PERSON, ExitCode.LOCKED
 
 
 def wipe(site: Site) -> None:
-    """Removes the files that a reinstallation of the host removes."""
+    """Deletes the state directory, as a new installation of the host does."""
     directory = site.directory / "state"
     shutil.rmtree(directory)
     directory.mkdir(mode=0o700)
@@ -58,7 +58,7 @@ def test_holds_and_exclusions_survive_a_wiped_state_directory(
 
 
 def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int]]) -> None:
-    """Starts runs of all hosts at once until the demand was served and is gone."""
+    """Starts runs of all hosts at once, until all pods have run and all nodes are returned."""
     chance, rounds = random.Random(1), 0
     while rounds < ROUNDS // 2 or demand.is_wanted or not demand.is_back:
         rounds += 1

@@ -1,7 +1,7 @@
-"""`readiness_checks` on a real API server, with real DaemonSets, before YuniKorn. The tests check
-how long a joining node stays closed, what dnm starts on it, and failing checks. By every change of
-every Node and pod, no pod is on it before it opens. The kubelet is kwok's: an image defines what it
-can pull and how a pod ends (`kwok.yaml`); the tests set the Node's conditions."""
+"""Tests of `readiness_checks` on a real API server, with real DaemonSets and YuniKorn: how long a
+joining node stays closed to pods, which pods dnm starts on it, and failing checks. They verify with
+every change of Nodes and pods that no pod is on a node before it opens. kwok plays the kubelets: an
+image's name defines how a pod ends (`kwok.yaml`). The tests set conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PULL_SECONDS = 60  # of SLOW
 
 
 class Watched:
-    """Every change of a Node and of a pod since it was made, as the API server reports it."""
+    """A watch that records every change of Nodes and pods since its start."""
 
     def __init__(self, rig: Rig, directory: Path) -> None:
         self.rig = rig
@@ -62,7 +62,7 @@ class Watched:
         return sorted(rows, key=lambda entry: version_of(entry["object"]))
 
     def assert_none_before_opening(self) -> set[str]:
-        """Returns the nodes on which pods of the workshop have been."""
+        """Checks that no pod was on a node before it opened. Returns the nodes with pods."""
         there = [
             item for kind in self.files for item in self.rig.api.get(f"/api/v1/{kind}")["items"]
         ]
@@ -92,7 +92,7 @@ def version_of(item: Json) -> int:
 
 @pytest.fixture
 def bound_rig(rig: Rig) -> Iterator[Rig]:
-    """Yields the rig with the role that is not bound by default."""
+    """Yields the real cluster, in which dnm's account also has a role that is optional."""
     subject = {"kind": "ServiceAccount", "name": "dynamic-node-manager", "namespace": "yunikorn"}
     binding = {
         "metadata": {"name": ROLE},
@@ -117,7 +117,7 @@ def watched(bound_rig: Rig, tmp_path: Path) -> Iterator[Watched]:
 
 
 def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> Site:
-    """Makes a queue that needs one more node; machines register with the taint."""
+    """Makes a site with a queue that needs one more node, which registers with dnm's taint."""
     site = make_site(sections=STEPS.format(steps=steps), max_converted_nodes=1)
     (site.directory / "dress").write_text(json.dumps({TAINT: ""}))
     for number in range(40):
@@ -128,7 +128,7 @@ def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> 
 
 
 def opening(site: Site) -> str:
-    """Returns what the last run found missing."""
+    """Returns what the joining node still waits for, by `dnm status`."""
     nodes = site.json("status")["nodes"]
     return str(nodes[0]["reason"]) if nodes else ""
 
@@ -149,7 +149,7 @@ def patch_pod(rig: Rig, path: str, status: Json) -> None:
 
 
 def bind_daemons(rig: Rig, node: str) -> bool:
-    """Binds pods as the scheduler of DaemonSets does, which the rig lacks."""
+    """Binds the pods of DaemonSets to the node, for which the test cluster has no scheduler."""
     made = [item for item in rig.pods("kube-system") if not item["spec"].get("nodeName")]
     for entry in made:
         path = f"/api/v1/namespaces/kube-system/pods/{entry['metadata']['name']}/binding"
@@ -187,7 +187,7 @@ def probe_template(image: str) -> Json:
 def test_node_opens_after_all_readiness_checks_of_a_real_cluster(
     bound_rig: Rig, make_site: MakeSite, watched: Watched
 ) -> None:
-    """A DaemonSet that is late, an image that takes a minute, a condition that flips, a probe."""
+    """Plays a late DaemonSet, an image that takes a minute, a condition that flips, and a probe."""
     rig = bound_rig
     rig.create(TEMPLATES, probe_template("x"))
     rig.create(DAEMONS, daemon_set("driver", nodeSelector={"driver": "wanted"}))
@@ -245,7 +245,7 @@ NEVER = [
 def test_node_with_a_missing_readiness_check_is_returned(
     bound_rig: Rig, make_site: MakeSite, watched: Watched, steps: str, image: str, missing: str
 ) -> None:
-    """dnm waits for what is missing, but not after a probe's failure; a deadline ends the wait."""
+    """dnm waits for a check until its deadline, but returns the node at once if a probe fails."""
     rig = bound_rig
     rig.create(TEMPLATES, probe_template(FAILS))
     rig.create(DAEMONS, daemon_set("late", nodeSelector={"never": "there"}))

@@ -1,4 +1,4 @@
-"""The roles of etc/rbac.yaml with the real authorizer: dnm names a missing verb."""
+"""Tests of etc/rbac.yaml with the real authorizer: if a verb is missing, dnm names it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERBS = [
 
 
 def withdraw(rig: Rig, verb: str, resource: str, name: str) -> None:
-    """Removes one verb from every role of the account: the converter's role may grant it too."""
+    """Removes a verb from all roles of dnm's account, of which several may grant it."""
     for role in ROLES:
         less = copy.deepcopy(role)
         for rule in less["rules"]:

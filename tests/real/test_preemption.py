@@ -1,9 +1,9 @@
-"""YuniKorn preempts pods for another queue's guarantee: one node is lent, and nothing oscillates.
+"""Tests of pods that YuniKorn preempts for another queue's guarantee: dnm lends one node, and
+nothing oscillates.
 
 32 pods of `dev`, which has no guarantee, fill two full-time nodes of 64 cores. Two pods of 4 cores
 join `notebook`, which is guaranteed 8. After half a minute YuniKorn ends two pods of `dev` for
-them, which their ReplicaSet creates again.
-"""
+them, which their ReplicaSet creates again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_guaranteed_pods(rig: Rig) -> None:
 
 
 def preempted(rig: Rig) -> list[Json]:
-    """Returns YuniKorn's event on each pod that it ended for another."""
+    """Returns YuniKorn's Events about pods that it has preempted."""
     events = rig.api.get("/api/v1/namespaces/dev/events")["items"]
     return [
         event
@@ -59,7 +59,7 @@ def all_run(rig: Rig) -> bool:
 
 
 def assert_no_changes(rig: Rig, site: Site) -> None:
-    """Checks beyond the preemption delay: no pod ends, no node is lent or returned."""
+    """Plays runs for longer than the preemption delay: no pod may end, no node be lent."""
     uids = {entry["metadata"]["uid"] for entry in rig.pods("dev") + rig.pods("notebook")}
     until = time.monotonic() + 35  # YuniKorn preempts after 30
     while time.monotonic() < until:
@@ -77,7 +77,7 @@ def end(rig: Rig, site: Site) -> None:
 
 
 def test_preempted_pods_get_a_single_node(full_rig: Rig, make_site: MakeSite) -> None:
-    """The pending pods are dev's: it has quota, but no free capacity."""
+    """YuniKorn preempts pods of dev. They wait again, with quota but without free capacity."""
     add_guaranteed_pods(full_rig)
     full_rig.wait_for(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
     assert full_rig.running("dev") == FILLING - COMING
@@ -97,7 +97,7 @@ def test_preempted_pods_get_a_single_node(full_rig: Rig, make_site: MakeSite) ->
 def test_pods_preempted_while_a_node_joins_get_no_second_node(
     full_rig: Rig, make_site: MakeSite
 ) -> None:
-    """notebook's demand started the lend; its pods took dev's capacity before the node joined."""
+    """dnm lends a node for notebook, but before it joins, notebook's pods preempt those of dev."""
     site = make_site(check_interval_seconds=4)
     site.seconds(60)
     add_guaranteed_pods(full_rig)

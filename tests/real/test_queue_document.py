@@ -1,4 +1,4 @@
-"""The queue document under the real API's optimistic locking, with other clients as writers."""
+"""Tests of the queue document with the real API's optimistic locking and other writers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_served(rig: Rig) -> bool:
 
 
 def end(rig: Rig, site: Site) -> None:
-    """Ends the demand; checks that all nodes are returned and the document is as before."""
+    """Deletes all pods. Checks that all nodes are returned and the document is as before."""
     rig.api.ask("DELETE", PODS)
     site.run_until(site.has_returned_nodes, "the node is returned")
     assert rig.queues_text() == QUEUES
@@ -65,7 +65,7 @@ def test_second_writer_between_read_and_write_loses_nothing(
 
 @contextmanager
 def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
-    """Runs an admission webhook that refuses each change of a ConfigMap, as a site's policy."""
+    """Runs an admission webhook that refuses every change of a ConfigMap."""
 
     class Handler(Quiet):
         def do_POST(self) -> None:
@@ -109,7 +109,7 @@ def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
 
 
 def refused(site: Site) -> str:
-    """Returns the runs' messages while the document is not writable; the node serves nothing."""
+    """Plays runs until one fails, since the document is not writable. Returns its messages."""
     for _ in range(8):
         answer = site.dnm("run", code=None)
         if answer.returncode:
@@ -146,14 +146,14 @@ def test_immutable_config_map_is_reported_with_a_remedy(rig: Rig, make_site: Mak
 
 
 def fill_config_map(rig: Rig, room: int) -> None:
-    """Fills it to so many bytes below its 1 MiB; keys and annotations do not count."""
+    """Fills YuniKorn's ConfigMap to `room` bytes below 1 MiB; keys and annotations don't count."""
     padding = "x" * (2**20 - len(QUEUES) - len("1s") - room)
     rig.api.patch(rig.config_map, {"data": {"padding": padding}})
 
 
 def test_config_map_may_be_filled_to_its_last_byte(rig: Rig, make_site: MakeSite) -> None:
-    """900, 96 and 24 get one more digit, and three bytes are free; the ledger is an annotation with
-    a limit of its own."""
+    """Three limits get one more digit, and exactly three bytes are free. The ledger is an
+    annotation, which has its own limit of size."""
     request_one_node(rig)
     fill_config_map(rig, room=3)
     site = make_site()
@@ -205,8 +205,8 @@ def test_server_side_apply_of_a_manifest_gets_the_lent_nodes_again(
 def test_manifest_reapplied_every_few_seconds_changes_no_lend(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """For two minutes, three seconds apart, as Argo CD's self-heal does: dnm lends and returns no
-    node for it, and adds no amount twice."""
+    """Plays Argo CD's self-heal for two minutes: dnm lends and returns no node for that reason, and
+    adds no amount twice."""
     request_one_node(rig)
     site = make_site()
     site.run_until(lambda: is_served(rig), "the pods run")
@@ -267,7 +267,7 @@ WRITERS = [  # a change of dnm's own write, and then the owner of text and ledge
 def test_managed_fields_name_the_writers_of_text_and_ledger(
     rig: Rig, script: str, of_text: set[str], of_ledger: set[str]
 ) -> None:
-    """dnm's decision uses managedFields (`dnm/queues/yunikorn/authors.py`)."""
+    """dnm decides by managedFields who wrote the limits (`dnm/queues/yunikorn/authors.py`)."""
     rig.shell("kubectl create configmap owners --from-literal=queues.yaml=a")
     config = a_config(kubeconfig_path=Path(rig.kubeconfig()))
     try:

@@ -1,4 +1,4 @@
-"""Two hosts against one API server, and a kill at any write of a lend and a return."""
+"""Tests of two hosts on one API server, and of a kill at any write of a lend and a return."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def limit(rig: Rig) -> Json:
 def test_two_hosts_share_a_queue_and_a_document(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """Two instances, each on a host of its own with nodes of its own, start together again and
-    again: each amount is in the document once."""
+    """Two instances, each with its own host and nodes, repeatedly start runs at the same time. Each
+    amount is in the document exactly once."""
     with ExitStack() as stack:
         sites: list[Site] = []
         for number in range(COUNT):
@@ -96,7 +96,7 @@ def is_served(rig: Rig, site: Site) -> bool:
 def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     rig: Rig, make_site: MakeSite, tmp_path: Path, when: str
 ) -> None:
-    """Before: the API server never gets the write. After: dnm never gets the answer."""
+    """`before`: the API server never gets the write. `after`: dnm never gets the answer."""
     site = make_site()
     lend: set[Kind] = set()
     request_one_node(rig)

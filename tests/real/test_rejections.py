@@ -1,4 +1,4 @@
-"""Pods that the scheduler refuses or keeps waiting: dnm lends no node, and reports why."""
+"""Tests of pods that the scheduler refuses or holds back: dnm lends no node and reports why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def phases(rig: Rig, namespace: str) -> dict[str, int]:
 
 
 def plan_text(site: Site, queue: str) -> str:
-    """Returns the plan's whole text for a queue and its pods, in text and JSON."""
+    """Returns the output of `dnm plan`."""
     answer = site.dnm("plan")
     print(answer.stdout, answer.stderr)
     return answer.stdout
@@ -54,7 +54,7 @@ def rests_at(rig: Rig, namespace: str, wanted: dict[str, int]) -> Callable[[], b
 def test_gang_larger_than_its_queue_is_rejected_at_once(
     either_rig: Rig, make_site: MakeSite
 ) -> None:
-    """60 vcore in a queue with 48: YuniKorn fails the pods, and none is pending."""
+    """The gang requests 60 vcore in a queue with 48. YuniKorn fails its pods at once."""
     make(either_rig, "notebook", gang("wide", 6, 2, "10")(NOTEBOOK))
     either_rig.wait_for(rests_at(either_rig, "notebook", {"Failed": 2}), "the gang is rejected")
     reasons = {entry["status"].get("reason") for entry in either_rig.pods("notebook")}
@@ -65,7 +65,7 @@ def test_gang_larger_than_its_queue_is_rejected_at_once(
 
 
 def test_pod_of_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
-    """No placement rule creates the queue."""
+    """YuniKorn has no placement rule that creates the queue."""
     rule = "      - name: tag\n        value: namespace\n        create: true\n"
     assert rule in QUEUES
     either_rig.write_queues(QUEUES.replace(rule, ""))
@@ -77,8 +77,8 @@ def test_pod_of_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSit
 
 
 def test_user_limit_creates_no_demand_for_nodes(either_rig: Rig, make_site: MakeSite) -> None:
-    """16 vcore for each user, and ten pods of 5 vcore of one user: three run. No node would start a
-    fourth one, although the queue's 48 are too few for all."""
+    """A user may use 16 vcore and has ten pods of 5, of which three run. The queue's 48 vcore are
+    too few for all, but no lent node would start a fourth pod."""
     user_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
@@ -88,7 +88,7 @@ def test_user_limit_creates_no_demand_for_nodes(either_rig: Rig, make_site: Make
 def test_application_limit_creates_no_demand_for_nodes(
     either_rig: Rig, make_site: MakeSite
 ) -> None:
-    """maxapplications 1: the second application waits, and a node would not help it."""
+    """With maxapplications 1, the second application waits, and a node would not start it."""
     application_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
@@ -116,7 +116,7 @@ LIMITS = {"user": (user_limit, NOTEBOOK), "application": (application_limit, DEV
 def test_limit_unknown_without_yunikorn_url_lends_a_single_node_once(
     rig: Rig, make_site: MakeSite, name: str
 ) -> None:
-    """`dnm check` names the limit; the node is returned unused, and dnm lends no other."""
+    """dnm lends one node, returns it unused and lends no more. `dnm check` names the limit."""
     limit, queue = LIMITS[name]
     limit(rig)
     document = rig.queues_text()
@@ -136,8 +136,8 @@ def test_limit_unknown_without_yunikorn_url_lends_a_single_node_once(
 
 
 def test_quota_of_zero_is_raised_if_dnm_may_raise_it(either_rig: Rig, make_site: MakeSite) -> None:
-    """No vcore but some memory admits no pod that requests vcore. Nodes raise it; it blocks pods
-    only if dnm may not raise it."""
+    """A queue with 0 vcore and some memory admits no pod that requests vcore. dnm counts such pods
+    only if it may raise the limit."""
     text = QUEUES.replace(
         "                        memory: 400Gi\n                        vcore: 100\n",
         "                        memory: 400Gi\n                        vcore: 0\n",

@@ -1,5 +1,5 @@
-"""A namespace with a ResourceQuota, and the default scheduler: pods that the API server refuses get
-nodes, and the quota is restored."""
+"""Tests of a namespace with a ResourceQuota and the default scheduler: dnm lends nodes for pods
+that the API server refuses, and restores the quota."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def site_of(rig: Rig, directory: Path, kubeconfig: Path, lab: SlurmLab, **more: 
 
 
 def stored(rig: Rig) -> Json:
-    """Returns limits and annotations of the quota, without dnm's mark of a host."""
+    """Returns limits and annotations of the quota, except the one that names the host."""
     quota = rig.api.get(QUOTA)
     notes = quota["metadata"]["annotations"]
     return {**quota["spec"]["hard"], **{k: v for k, v in notes.items() if "/fence" not in k}}

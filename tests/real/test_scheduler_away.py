@@ -1,4 +1,4 @@
-"""YuniKorn dies, hangs and returns: the state of pods meanwhile is no evidence about them."""
+"""Tests of YuniKorn that dies or hangs: dnm draws no conclusion from pods that wait meanwhile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.real.site import PODS, add_pods
 def test_yunikorn_killed_while_a_lent_node_joins_loses_nothing(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """The node stays while its pods wait for the scheduler. dnm records no pod as waiting for
-    something else, and continues without a command when the scheduler is back."""
+    """The node stays while its pods wait for the scheduler. dnm records no pod as stalled, and
+    continues by itself when the scheduler is back."""
     add_pods(rig, 12, "16", "8Gi")
     rig.wait_for(lambda: rig.running("dev") == 6, "the quota's worth of pods runs")
     site = make_site()

@@ -1,8 +1,7 @@
-"""Several hosts with one registry on a real API server, with the roles of etc/rbac.yaml: started
-together, with a wrong clock, suspended in each step for longer than a Lease is valid.
+"""Tests of several hosts with one registry on a real API server, with the roles of etc/rbac.yaml:
+started together, with a wrong clock, suspended in each step for longer than a Lease is valid.
 
-DNM_PROOF_ROUNDS=200 plays 200 rounds and every fault point; by default a dozen, and one point.
-"""
+DNM_PROOF_ROUNDS=200 plays 200 rounds and every fault point; by default a dozen, and one point."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ ALWAYS = ("kube.write_config_map",)  # a suspended host could still write there 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_single_host_of_simultaneous_hosts_acts(rig: Rig, make_site: MakeSite, count: int) -> None:
-    """Round after round; clocks are ten minutes ahead and behind. Nodes are lent and returned as by
-    one host: one call for both, one for each returned node."""
+    """Repeatedly starts all hosts at once, with clocks ten minutes ahead and behind. Nodes are lent
+    and returned as by one host: one call lends both, and one returns each."""
     began = time.monotonic()
     sites = make_hosts(
         make_site, NAMES[:count], CLOCKS, max_converted_nodes=2, breaker_strikes=1000
@@ -83,8 +82,8 @@ def test_pause_on_a_real_host_stops_all_hosts(rig: Rig, make_site: MakeSite) -> 
 
 
 def touches(site: Site, demand: Demand, log: Path) -> list[str]:
-    """Returns each fault point of a story's runs once they have read the registry, as POINT:NTH:
-    the first of each name, and of writes all."""
+    """Plays a lend and a return. Returns the fault points of runs that have read the registry, as
+    POINT:NUMBER: all writes, and the first one of any other name."""
     results: dict[str, None] = {}
     for _ in range(60):
         demand.move_on(begins_anew=not results)
@@ -108,14 +107,14 @@ def some_of(points: Sequence[str]) -> list[str]:
 
 
 def sleep_at(point: str) -> str:
-    """Returns the point as DNM_FAULT names it; empty: none."""
+    """Returns the value of DNM_FAULT that suspends a run at the fault point."""
     name, _, number = point.partition(":")
     return f"{name}:before:stop:{number}" if point else ""
 
 
 def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> None:
-    """Plays stories until a run of the first host had a fault at each of the points. The other host
-    runs as often: only it sees the results of the converters that it has started."""
+    """Plays lends and returns until a run of the first host had a fault at each point. The other
+    host runs as often, because only it sees the results of converters that it has started."""
     left, runs = list(points), 0
     while left or demand.is_wanted or not demand.is_back:
         runs += 1
@@ -132,7 +131,7 @@ def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> No
 def test_suspended_host_with_an_expired_lease_changes_nothing(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """It changes neither registry nor ledger nor Node, and starts no converter."""
+    """The resumed host changes neither registry nor ledger nor Node, and starts no converter."""
     began = time.monotonic()
     east, west = make_hosts(make_site, NAMES[:2], **SOON)
     demand = Demand(rig, [east, west], 1)

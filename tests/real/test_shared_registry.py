@@ -1,4 +1,4 @@
-"""The registry moves into a real API server and back, with the roles of etc/rbac.yaml."""
+"""Tests of moving the registry into a real API server and back, with the roles of etc/rbac.yaml."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_registry_move_there_and_back_keeps_lent_nodes(
 def test_deleted_secret_and_lease_are_restored_manually(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """Uses the commands of docs/hosts.md."""
+    """An administrator restores both by the commands of docs/hosts.md."""
     page = (REPOSITORY / "docs" / "hosts.md").read_text()
     keep, put_back = (
         f"cd {tmp_path}; {line}" for line in re.findall(r"^.*dnm-prod\.yaml$|^sed .*$", page, re.M)

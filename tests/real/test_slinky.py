@@ -1,5 +1,5 @@
-"""nodeset-convert on the real API server, with dnm's own account: the scale subresource,
-preconditions, permissions and taints are those of Kubernetes. 12 s, without the rig."""
+"""Tests of nodeset-convert on the real API server, with dnm's own account: the scale subresource,
+preconditions, permissions and taints are those of Kubernetes. They take 12 s."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCALER = "/apis/autoscaling/v2/namespaces/slurm/horizontalpodautoscalers"
 
 
 class Converter:
-    """A program of the contract on the rig's server and a Slurm in memory."""
+    """A converter for the real API server and a Slurm in memory."""
 
     def __init__(self, directory: Path, state: SlurmState) -> None:
         self.state: Any = state  # a World, as far as SlurmSide reads it

@@ -1,4 +1,4 @@
-"""The workshop with the shipped node-convert on a real Slurm, and evictions as the API answers."""
+"""Tests of a workshop with node-convert on a real Slurm, and of evictions by a real API server."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
     rig: Rig, lab: SlurmLab, tmp_path: Path, known: str
 ) -> None:
     """Slurm's reservation decides which instance has the node. The first instance may have recorded
-    it as serving, or only started the converter that lent it. Both serve dev. The first has no run
-    in between, or one while the machine boots and has no Node. Marks of the first do not count,
-    since the node's holder drained it."""
+    it as serving, or only started the converter that lent it. Both instances serve dev. The first
+    has no run in between, or one while the machine boots and has no Node. Marks of the first
+    instance do not count, since the second one has reserved and drained the node."""
     # fmt: off
     east, west = (
         SlurmSite(
@@ -80,7 +80,7 @@ def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
     edit_file(west.hooks / "join", "\njoin(\n", f"\n{waits}")
 
     def lend(site: SlurmSite) -> None:
-        """Plays one run alone; its converter claims the one free node, and ends."""
+        """Plays one run, in which the converter lends the only free node, and waits for its end."""
         request_one_node(rig)
         rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
         site.dnm("run")
@@ -126,8 +126,8 @@ def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
 def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """Slurm's reservation outweighs a mark without other evidence. The lender keeps the node, and
-    dnm reports it; the node serves as soon as the mark is gone."""
+    """dnm trusts Slurm's reservation more than a mark on the Node. The instance that lent the node
+    keeps it and reports the mark; the node serves as soon as the mark is gone."""
     east, west = (
         SlurmSite(
             rig, tmp_path / name, KUBECONFIG, lab, instance_id=name, join_timeout_seconds=3,
@@ -169,7 +169,7 @@ def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
 def test_node_uncordoned_after_a_failed_return_is_fenced_and_returned(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """An administrator may do so to let its pods run meanwhile."""
+    """An administrator may uncordon the node so that pods can use it meanwhile."""
     site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
     request_one_node(rig)
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
@@ -194,8 +194,8 @@ def test_node_uncordoned_after_a_failed_return_is_fenced_and_returned(
 def test_node_replaced_since_the_snapshot_is_not_changed(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """The Node is deleted and created again between dnm's read and its first write. The node of the
-    plan is gone; the next run uses the current one."""
+    """The Node is deleted and created again between dnm's read and its first write. dnm does not
+    change the new Node by the old plan; the next run uses it."""
     site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
     request_one_node(rig)
     rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
@@ -236,7 +236,7 @@ def test_node_replaced_since_the_snapshot_is_not_changed(
 
 @pytest.fixture
 def lent(rig: Rig, site: SlurmSite) -> Iterator[str]:
-    """Yields a node that `node-convert` lent, ready for pods."""
+    """Yields a node that `node-convert` has lent and that is Ready."""
     answer = site.convert("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert answer.returncode == 0, answer.stderr
     node = answer.stdout.strip()
@@ -249,7 +249,7 @@ def lent(rig: Rig, site: SlurmSite) -> Iterator[str]:
 
 
 def owned(rig: Rig, node: str, name: str, kind: str = "replicasets") -> Json:
-    """Returns a pod of a controller on that node, so that eviction loses nothing."""
+    """Returns a pod on the node that a controller would create again after an eviction."""
     there = {"kubernetes.io/hostname": node}
     manifest = pod(name, DEV, "1", "1Gi", nodeSelector=there, labels={"tier": "any"})
     add_controller(rig, name, manifest, kind=kind)
@@ -268,7 +268,7 @@ def budget(rig: Rig, name: str, labels: dict[str, str], least: int = 1) -> None:
 
 
 def test_exhausted_budget_keeps_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
-    """429: the node keeps its pod and is uncordoned again."""
+    """The API answers 429 to the eviction. The node keeps its pod and is uncordoned again."""
     owned(rig, lent, "web")
     budget(rig, "web", {"app": "web"})
     answer = site.convert("--set", "batch", "--node-name", lent)
@@ -280,7 +280,7 @@ def test_exhausted_budget_keeps_the_node(rig: Rig, site: SlurmSite, lent: str) -
 def test_pod_with_two_budgets_is_refused_with_its_own_sentence(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    """The API answers 500, which is no failure of the server: it will never evict such a pod."""
+    """The API server answers 500, since it can never evict a pod with two budgets."""
     owned(rig, lent, "web")
     budget(rig, "first", {"app": "web"}, 0)
     budget(rig, "second", {"tier": "any"}, 0)
@@ -295,12 +295,12 @@ def test_pod_with_two_budgets_is_refused_with_its_own_sentence(
 def test_pod_with_a_finalizer_keeps_the_node_until_its_deletion(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    """A StatefulSet creates its pod again only when it is gone."""
+    """A StatefulSet creates its pod again only when the old one is deleted completely."""
     name = owned(rig, lent, "slow", "statefulsets")["metadata"]["name"]
     path = f"/api/v1/namespaces/dev/pods/{name}"
 
     def remove_when_cordoned() -> None:
-        """Waits for the cordon: before it, the next pod would start on the node and never end."""
+        """Removes the pod once the node is cordoned; else the next pod would start there."""
         node = f"/api/v1/nodes/{lent}"
         rig.wait_for(lambda: rig.api.get(node)["spec"].get("unschedulable"), "a cordon", 300)
         rig.remove_pods("dev")
@@ -328,7 +328,7 @@ def test_pod_with_a_finalizer_keeps_the_node_until_its_deletion(
 
 
 def test_pod_that_never_ends_keeps_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
-    """The evicted pod never ends: the message names it, and the node is not reset."""
+    """The evicted pod never ends. The converter names it and does not reset the node."""
     name = owned(rig, lent, "stuck")["metadata"]["name"]
     rig.servers["kwok"].send(signal.SIGSTOP)
     try:
@@ -343,7 +343,7 @@ def test_pod_that_never_ends_keeps_the_node(rig: Rig, site: SlurmSite, lent: str
 def test_unhealthy_pod_is_evicted_although_its_budget_is_exhausted(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    """unhealthyPodEvictionPolicy AlwaysAllow; by default a pod that is not Ready is kept."""
+    """The budget has unhealthyPodEvictionPolicy AlwaysAllow. By default such a pod is kept."""
     results = owned(rig, lent, "sick")
     name = results["metadata"]["name"]
     conditions = [{"type": "Ready", "status": "False"}]

@@ -1,4 +1,4 @@
-"""The check that dnm and each version of the scheduler count the same for pods of every kind."""
+"""Test that dnm and each version of YuniKorn sum up the same requests for pods of every kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sums = dict[str, dict[str, tuple[int, int]]]  # kind -> used, pending -> (CPU, m
 
 @pytest.fixture(params=YUNIKORNS)
 def busy_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
-    """Adds every kind in a queue and a namespace of its own, and waits for a steady state."""
+    """Adds pods of each kind, in a queue and a namespace for the kind, and waits until they run."""
     rig.use_scheduler(request.param)
     text = QUEUES.rstrip().splitlines()
     assert text[-1].lstrip().startswith("- name: sums")
@@ -82,7 +82,7 @@ def dnm_sums(site: Site) -> Sums:
 
 
 def settled(rig: Rig) -> Sums:
-    """Returns the scheduler's sums when they have not changed for a second."""
+    """Returns the scheduler's sums once they have not changed for a second."""
     last: list[Sums] = []
 
     def is_still() -> bool:
@@ -95,7 +95,7 @@ def settled(rig: Rig) -> Sums:
 
 
 def shown(amounts: tuple[int, int]) -> str:
-    """Returns `6 vcore, 11 GiB`, or a dash for nothing."""
+    """Formats amounts as `6 vcore, 11 GiB`, or as a dash if they are zero."""
     vcore, memory = amounts
     return f"{vcore / 1000:g} vcore, {memory / GIB:.4g} GiB" if vcore or memory else "-"
 
@@ -104,7 +104,7 @@ def shown(amounts: tuple[int, int]) -> str:
 def test_dnm_and_the_scheduler_count_the_same_amounts(
     busy_rig: Rig, make_site: MakeSite, asked: str
 ) -> None:
-    """Without the REST address dnm does not know the release, and counts sidecars as 1.9 does."""
+    """Without yunikorn_url, dnm does not know the release, and counts sidecars as 1.9 does."""
     is_asked = asked == "asks the scheduler"
     queue_map = {kind.name: f"root.sums.{kind.name}" for kind in KINDS}
     more = {} if is_asked else {"yunikorn_url": None}

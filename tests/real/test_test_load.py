@@ -1,4 +1,4 @@
-"""`dnm test-load` with dnm's own account, and the role that docs/production.md gives it."""
+"""Test of `dnm test-load` with dnm's own account and the role that docs/production.md gives it."""
 
 from __future__ import annotations
 

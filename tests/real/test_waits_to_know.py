@@ -1,5 +1,5 @@
-"""Pods that wait for more than capacity, with gates, device claims, groups: dnm's decision for each
-while the scheduler is stopped, and then the real scheduler's."""
+"""Tests of pods that wait for more than capacity (gates, device claims, groups): dnm's decision
+about each while the scheduler is stopped, and then the real scheduler's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESOURCE = "/apis/resource.k8s.io/v1"
 
 
 class Wait(NamedTuple):
-    """One kind of wait. `reason`: dnm's reason, unless it simply counts the pods."""
+    """A kind of waiting pods. `reason` is dnm's reason not to count them, or empty."""
 
     pods: Callable[[], list[Json]]
     reason: str = ""
@@ -100,12 +100,12 @@ def remove(rig: Rig, name: str) -> None:
 
 
 def hold(rig: Rig, held: bool) -> None:
-    """Stops or resumes the scheduler; pods wait while it is stopped."""
+    """Suspends or resumes the scheduler."""
     rig.servers["yunikorn"].send(signal.SIGSTOP if held else signal.SIGCONT)
 
 
 def pending(site: Site) -> int:
-    """Returns the number of pods that dnm counts, by their CPUs."""
+    """Returns how many pending pods dnm counts, computed from their CPUs."""
     queues = {queue["queue"]: queue for queue in site.json("status", "--live")["queues"]}
     return int(queues[DEV]["pending"].get("cpu", 0)) // 2000
 
@@ -115,7 +115,7 @@ def bound(rig: Rig) -> list[str]:
 
 
 def scheduler_result(rig: Rig, has_claims: bool) -> str:
-    """Returns the scheduler's result for the current pods, with enough free capacity."""
+    """Resumes the scheduler. Returns its decision about the current pods, for the table."""
     server = rig.servers["yunikorn"]
     before = server.log.stat().st_size
     hold(rig, False)
@@ -155,8 +155,8 @@ def test_dnm_and_the_scheduler_treat_waiting_pods_as_documented(
 def test_devices_count_after_the_scheduler_allocated_a_device(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """Without the role dnm cannot read them; then no lent node has published any. Then YuniKorn
-    binds a pod to a node with devices without allocation; at last a client allocates."""
+    """First dnm lacks the role to read devices, then no lent node has published any. Then YuniKorn
+    binds a pod without allocating a device, and at last a client allocates one."""
     rig.use_scheduler(YUNIKORNS[0])
     make_classes(rig)
     site = make_site(yunikorn_url=None)
@@ -192,7 +192,7 @@ def test_devices_count_after_the_scheduler_allocated_a_device(
 
 
 def publish(rig: Rig, node: str, count: int) -> None:
-    """Publishes so many devices of a node, as a driver does."""
+    """Publishes `count` devices of a node, as a driver does."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(count)]
     spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
@@ -200,7 +200,7 @@ def publish(rig: Rig, node: str, count: int) -> None:
 
 
 def allocate(rig: Rig, node: str, name: str) -> None:
-    """Allocates as a scheduler does that supports devices."""
+    """Allocates a device to a claim, as a scheduler does that supports devices."""
     held = rig.api.get(f"/api/v1/namespaces/dev/pods/{name}")
     (claim,) = held["status"]["resourceClaimStatuses"]
     result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}

@@ -1,5 +1,5 @@
-"""A site without a queue system: kube-scheduler reports the pods that dnm counts, and only the caps
-of dnm limit the lent nodes."""
+"""Tests of a site without a queue system: dnm counts the pods that kube-scheduler reports as
+unschedulable, and only dnm's caps limit the lent nodes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The end of a conversion starts a run: the seconds from there to YuniKorn's new limit. A shell
-does the work of cron/dnm.path and cron/dnm.service here, since no systemd runs."""
+"""Test that the end of a conversion starts a run, and of the seconds until YuniKorn's new limit. A
+shell script acts as cron/dnm.path and cron/dnm.service, since no systemd runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = Callable[[str, object], None]
 
 @contextmanager
 def path_unit(site: Site) -> Iterator[Path]:
-    """Acts as dnm.path: while its file exists, it starts the service, again after its end."""
+    """Acts as dnm.path: starts dnm.service whenever the trigger file exists."""
     wakeup = site.directory / "state" / "converted_nodes.wake"
     runs = site.directory / "runs"
     runs.touch()
@@ -44,7 +44,7 @@ def path_unit(site: Site) -> Iterator[Path]:
 def test_join_starts_the_next_run_at_once(
     rig: Rig, make_site: MakeSite, record_property: Record
 ) -> None:
-    """No timer runs: ends of conversions start everything after the first run."""
+    """No timer runs. After the first run, only the ends of conversions start runs."""
     site = make_site(check_interval_seconds=2)
     site.seconds(6)
     with path_unit(site) as runs:

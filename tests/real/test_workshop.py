@@ -1,9 +1,9 @@
-"""The workshop on real servers: seventy-five people join, four nodes are lent, and all are
+"""Test of the workshop on real servers: seventy-five people join, four nodes are lent, and all are
 returned.
 
-75 pods of 4 cores and 16 GiB request 300 vcore and 1,200 GiB; the queue has 100 and 400, and a node
-adds 128 and 256: two by vcore, four by memory. The two full-time nodes run 32 of the pods, four
-more run 64: so four are lent."""
+75 pods of 4 cores and 16 GiB request 300 vcore and 1,200 GiB. The queue has 100 and 400, and a node
+adds 128 and 256: it takes two nodes by vcore and four by memory. The two full-time nodes run 32 of
+the pods, and four lent nodes run 64, so that four are enough."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ GRANTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 @contextmanager
 def tunnels(answer: bytes = GRANTED) -> Iterator[list[str]]:
-    """Runs an HTTP proxy that answers so; yields its address, then the requests."""
+    """Runs an HTTP proxy that gives this answer. Yields a list: its address, then the requests."""
     asked: list[str] = []
 
     def greet(near: socket.socket) -> bool:
@@ -48,7 +48,7 @@ def socks() -> Iterator[str]:
 
 @contextmanager
 def _listening(greet: Callable[[socket.socket], bool]) -> Iterator[str]:
-    """Connects clients that `greet` accepts to the API server."""
+    """Runs a proxy that connects clients to the API server if `greet` accepts them."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def copy(source: socket.socket, target: socket.socket) -> None:

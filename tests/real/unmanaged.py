@@ -36,7 +36,7 @@ def create(rig: Rig, namespace: str, name: str, cpu: str = "1", **spec: Any) -> 
 
 
 def refusal(rig: Rig, namespace: str, **spec: Any) -> str:
-    """Returns the message of the API server if it refuses such a pod; empty if it accepts it."""
+    """Returns the message with which the API server refuses a pod, or empty if it accepts it."""
     path = f"{pods_of(namespace)}?dryRun=All"
     try:
         rig.api.post(path, plain_pod("tried", "1", "1Gi", **spec))
@@ -47,7 +47,7 @@ def refusal(rig: Rig, namespace: str, **spec: Any) -> str:
 
 
 def apply_policies(rig: Rig) -> None:
-    """Applies the unchanged file and waits until the API server has loaded all policies."""
+    """Applies etc/admission-policy.yaml and waits until the API server has loaded all policies."""
     rig.shell(f"kubectl apply --server-side -f {REPOSITORY}/etc/admission-policy.yaml")
     path = f"{pods_of('dev')}?dryRun=All"
 
@@ -60,14 +60,14 @@ def apply_policies(rig: Rig) -> None:
 
 
 def make_guest(rig: Rig) -> None:
-    """Creates the namespace, and waits until pods can be created there."""
+    """Creates the namespace `guest`, and waits until pods can be created there."""
     rig.create("/api/v1/namespaces", {"metadata": {"name": GUEST}})
     account = f"/api/v1/namespaces/{GUEST}/serviceaccounts/default"
     rig.wait_for(lambda: rig.api.answers(account), "the namespace has its account")
 
 
 def add_deployment(rig: Rig, name: str, replicas: int, manifest: Json) -> str:
-    """Creates a Deployment of such pods in dev. Returns its path."""
+    """Creates a Deployment in dev with pods of this size. Returns its path."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": manifest["spec"]}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
@@ -82,5 +82,5 @@ def taint_nodes(site: Site) -> None:
 
 
 def places(rig: Rig, namespace: str) -> set[str | None]:
-    """Returns the nodes of its pods; None for a pod without a node."""
+    """Returns the nodes of a namespace's pods; None stands for a pod without a node."""
     return {pod["spec"].get("nodeName") for pod in rig.pods(namespace)}

@@ -1,8 +1,7 @@
-"""The one table of versions: which servers are built from which Go modules.
+"""The table of versions: which servers are built from which Go modules.
 
-A module below builds all its programs, so that they share what they compile. Change it here to try
-another version; builds are kept by name and version, so that both stay.
-"""
+All programs of a module are built together, so that they share compiled packages. To try another
+version, change it here; builds of different versions are kept."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ SLURM_OPERATOR = "1.1.0"
 
 @dataclass(frozen=True)
 class Program:
-    """One command of a module. `stamps` are Go variables with its version. `files` is a directory
-    of a module's sources that is kept beside it: module path and directory."""
+    """A command of a Go module. `stamps` are Go variables that get its version at the build.
+    `files` is a directory of sources that is kept beside the program: module path and directory."""
 
     name: str
     version: str
@@ -40,8 +39,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Module:
-    """A go.mod: its requirements, the Kubernetes release of its staging modules (or none), and its
-    programs."""
+    """The content of a go.mod: the requirements, the Kubernetes release of its staging modules (or
+    an empty string), and the programs to build."""
 
     name: str
     kubernetes: str
@@ -55,7 +54,7 @@ class Module:
 
 
 def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
-    """Returns a command of k8s.io/kubernetes; without the stamps the API server reports v0.0.0."""
+    """Returns a command of k8s.io/kubernetes, with stamps for the version that servers report."""
     version = "k8s.io/component-base/version"
     minor = release.split(".")[1]
     return Program(
@@ -72,12 +71,12 @@ def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
 
 
 def kubelet_judge(release: str) -> Program:
-    """Returns the kubelet's own code as judge of its files; raise JUDGE when its source changes."""
+    """Returns a program of the kubelet's own code; raise JUDGE when our part of it changes."""
     return Program("kubelet-judge", f"{release}-{JUDGE}", "./kubelet_judge")
 
 
 def yunikorn_program(version: str) -> Program:
-    """Returns YuniKorn's scheduler; without the stamps /ws/v1/clusters has no version."""
+    """Returns YuniKorn's scheduler, with stamps for the version in /ws/v1/clusters."""
     shim = "github.com/apache/yunikorn-k8shim"
     stamps = (f"{shim}/pkg/conf.buildVersion={version}", f"{shim}/pkg/conf.isPluginVersion=false")
     return Program("yunikorn", version, f"{shim}/pkg/cmd/shim", stamps)
