@@ -89,10 +89,9 @@ def write_report(results: Results, setting: Sequence[str]) -> str:
     """Returns docs/bench.md for these results. `setting` describes the machine and its load."""
     parts = [
         "# What it costs to read a cluster",
-        "Medians, in turns in one run of `make bench`, which prints ratios too; process start "
-        "included; what takes a minute is measured once. The server copies written objects into "
-        "sockets: a real one is slower ([below](#on-a-real-api-server)). Pods have 3 to 14 kB, "
-        "thirty of an application. Half a second and 45 MB are the official client's import.",
+        "Medians, in turns in one run of `make bench`, process start included. The server copies "
+        "written objects into sockets: a real one is slower ([below](#on-a-real-api-server)). "
+        "Pods have 3 to 14 kB. Half a second and 45 MB are the official client's import.",
         "\n".join(f"- {line}" for line in setting),
         "## Figures",
         "Wall clock and peak memory:",

@@ -249,10 +249,9 @@ def make_table(
         f"{NODES} nodes and {len(rig.pod_names):,} pods of the generator in "
         f"kube-apiserver {version} ({server:,} MB resident), {datetime.now(UTC):%Y-%m-%d}, "
         f"{os.cpu_count()} cores for client and server, medians of "
-        f"{len(next(iter(turns.values())))}; load of the machine meanwhile "
-        f"{min(loads):.1f} to {max(loads):.1f} (of which the measured take 1 to 2).",
+        f"{len(next(iter(turns.values())))}, load {min(loads):.1f} to {max(loads):.1f}.",
         "",
-        "Seats are what priority and fairness charge at the API server, in sum.",
+        "Seats: what priority and fairness charge.",
         "",
         "| command | wall | CPU | peak memory | read | seats |",
         "|---|" + "---:|" * 5,
