@@ -243,6 +243,7 @@ bench: $(STAMP) tools
 	@sh tests/packages.sh valgrind
 	$(BIN)/python -m tests.bench.record run
 	$(BIN)/python -m tests.bench.changes
+	$(BIN)/python -m tests.bench.kueue
 	$(BIN)/python -m tests.bench.planner
 
 bench-real: $(STAMP) tools

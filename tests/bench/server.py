@@ -2,7 +2,8 @@
 
 `/quiet` and `/busy` are the two variants. Each has the lists of pods and nodes with limit, continue
 and the selector of unfinished pods, and watches with bookmarks (sent when there is nothing else to
-send). It also has the ConfigMap of the queues, and written objects such as a Secret or a Lease.
+send). It also has the ConfigMap of the queues, the objects of Kueue, and written objects such as a
+Secret or a Lease.
 `/quiet-NAME` is the same cluster with changes of its own: a GET of `/quiet-NAME/change?count=N`
 changes N of its pods, as watches show; lists show the old state. The server counts every request by
 path with the bytes of its answer: `/requests` returns and resets them.
@@ -24,6 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.bench.cluster import Segment, Size, chunk, queue_document, write_cluster
+from tests.bench.workloads import list_objects
 
 _OK = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: Fri, 01 May 2026 12:00:00 GMT\r\n"
@@ -148,6 +150,8 @@ class StaticServer:
             sent = self._send(connection, self._keep(url.path, body))
         elif url.path in self._kept:
             sent = self._send(connection, self._kept[url.path])
+        elif path.startswith("/apis/kueue.x-k8s.io/"):
+            sent = self._send(connection, list_objects(twin, path.rpartition("/")[2]))
         else:
             sent = self._send(connection, *self._small(path))
         with self._lock:
