@@ -1,5 +1,4 @@
-"""Values that dnm reads from the cluster besides Nodes and pods: ConfigMaps, Events, the queues,
-and the pods on a node that is to be evicted."""
+"""Values that dnm reads from the cluster: ConfigMaps, Events, queues, and pods to evict."""
 
 from __future__ import annotations
 
@@ -83,12 +82,13 @@ class RefusedPods(Value):
 class QueueFacts(Value):
     """The facts about queues that a run has read. Each queue system adds its own in a subclass,
     which only its package reads. `unread` explains why no limits could be read, `unread_queues` why
-    those of some queues could not be. `view` is None if it was not read. `used` has the usage of
-    each queue, if the queue system reports that. If `is_use_complete`, `used` replaces the sum of
-    bound pods, because the limits count only some of them."""
+    those of some queues could not be. `unread_ledgers` has the queues with an unknown ledger.
+    `view` is None if it was not read. `used` has the usage of each queue, if the queue system
+    reports that. If `is_use_complete`, it replaces the sum of bound pods: not all count."""
 
     unread: Unreadable | None = None
     unread_queues: Mapping[str, Unreadable] = {}
+    unread_ledgers: frozenset[str] = frozenset()
     view: SchedulerView | Unreadable | None = None
     refused: tuple[RefusedPods, ...] = ()
     used: Mapping[str, Resources] = {}

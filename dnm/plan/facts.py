@@ -1,6 +1,4 @@
-"""The facts of a run about each node, as answers to questions, and a node's transition. Pure.
-
-None means "could not be read": an unknown fact is neither a yes nor a no."""
+"""The facts of a run about each node, as answers to questions, and a node's transition. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from dnm.model.verdict import NodeVerdict, Verdict
 
 
 class Facts(Value):
-    """The facts of a run about nodes. A field or answer of None means "could not be read"."""
+    """The facts of a run about nodes. A field or answer of None is unknown, neither yes nor no."""
 
     now: datetime
     nodes: Mapping[str, Node] | None
@@ -37,6 +35,7 @@ class Facts(Value):
     unscheduled: frozenset[str] = frozenset()
     idle_times: Mapping[str, timedelta] = {}  # by node
     lenders: Mapping[str, str] | None = {}  # node -> instance that counts it in the ledger
+    unread_ledgers: frozenset[str] = frozenset()  # queues whose ledger could not be read
     # Nodes that Slurm has in service, so not for pods: they are not in `nodes`.
     with_batch: Mapping[str, Node] = {}
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: not reported
@@ -138,7 +137,8 @@ class Facts(Value):
         row = self.row(name)
         if row is not None and row.in_service is not None:
             return not row.in_service
-        return None if self.lenders is None or self.batch is None or row is not None else False
+        is_unknown = self.lenders is None or bool(self.unread_ledgers)
+        return None if is_unknown or self.batch is None or row is not None else False
 
 
 UNSEEN_PODS = (

@@ -193,6 +193,7 @@ def _facts(
         ended=snapshot.ended,
         unscheduled=_unscheduled(config, snapshot, demand),
         lenders=queues.lenders if queues else None,
+        unread_ledgers=snapshot.queue_facts.unread_ledgers,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
         close=snapshot.close,
     )

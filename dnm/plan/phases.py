@@ -1,7 +1,6 @@
 """The phases of a lent node, and how each fact of a run changes them. Pure.
 
-Nothing here decides whether a queue can spare a node or needs one more (`node_decisions.py` and
-`conversions.py` do). This file only applies what has happened since the last run to the record.
+This file applies what has happened. `node_decisions.py` and `conversions.py` decide about nodes.
 
 - A node serves only once it is Ready with its allocatable known; its size is recorded then.
 - A node is forgotten only when the batch side has it in service and Kubernetes has no such Node.
@@ -79,7 +78,8 @@ def _marked_by_another(
         detail = f"the ledger counts it for instance {other}"
         return outcome(name, None, Verdict.KEEP, Reason.FOREIGN, detail)
     remark = f"{name} has the mark of instance {other}, and nothing else confirms it"
-    has_ledger = entry.queue not in config.namespaces_with("none") and facts.lenders is not None
+    without = config.namespaces_with("none") | facts.unread_ledgers
+    has_ledger = entry.queue not in without and facts.lenders is not None
     if entry.phase is Phase.SERVING and has_ledger and name not in (facts.lenders or {}):
         # Not in the ledger yet: the other instance marked it before this run could.
         entry = changed(entry, state=Joining(since=facts.now), counted={}, idle_since=None)

@@ -108,7 +108,7 @@ class Queues(Protocol):
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        """Returns node -> instance that lends it, from the ledgers. None: none is readable."""
+        """Returns node -> instance that lends it, from readable ledgers. None: there is none."""
 
     @property
     def is_missing(self) -> bool:

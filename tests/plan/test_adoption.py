@@ -37,6 +37,14 @@ EVIDENCE = [
     ),
     pytest.param({"lenders": None}, None, id="no ledger can be read"),
     pytest.param({"lenders": None, "batch": [AWAY]}, True, id="Slurm without a ledger"),
+    pytest.param(
+        {"unread_ledgers": frozenset({"x"})}, None, id="the ledger of a queue can not be read"
+    ),
+    pytest.param(
+        {"lenders": {"a001": "prod"}, "unread_ledgers": frozenset({"x"})},
+        True,
+        id="counted for us in the ledger of another queue",
+    ),
 ]
 
 
@@ -138,6 +146,15 @@ def test_node_that_no_ledger_counts_keeps_joining() -> None:
     after = advance_node(a_config(), "a001", a_lent_node(), facts_with_mark(THEIRS, [AWAY]))
     assert after.entry is not None and after.entry.phase is Phase.JOINING
     assert after.entry.counted == {} and after.verdict.reason is Reason.JOINING
+
+
+@pytest.mark.parametrize(("unread", "phase"), [("x", Phase.JOINING), (QUEUE, Phase.SERVING)])
+def test_only_an_unread_ledger_of_the_own_queue_keeps_a_node_serving(
+    unread: str, phase: Phase
+) -> None:
+    marked = facts_with_mark(THEIRS, [AWAY], unread_ledgers=frozenset({unread}))
+    after = advance_node(a_config(), "a001", a_lent_node(), marked)
+    assert after.entry is not None and after.entry.phase is phase
 
 
 def test_node_that_another_instance_counts_leaves_the_registry() -> None:

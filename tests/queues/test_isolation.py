@@ -7,11 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
+from dnm.model.node import Mark
+from dnm.model.queue_edit import QueueWants
+from dnm.model.quota import ResourceQuota
+from dnm.model.value import Unreadable
+from dnm.queues.resource_quota.edit import plan_quota
+from dnm.queues.resource_quota.ledger import LEDGER, QuotaLedger
+from dnm.queues.resource_quota.objects import QuotaFacts
+from tests.builders import SIZE, a_policy
+from tests.plan.worlds import BIG, SMALL, World, pods
 from tests.queues.mixed import TROUBLES, MixedSite, Trouble
 
 
@@ -64,6 +75,40 @@ def test_trouble_of_a_queue_changes_no_other_queue(
     troubled.run(12)
     assert troubled.nodes(troubled.dev) == {} and troubled.dev.limit() == quiet.dev.limit()
     assert not pair[0].violations
+
+
+HARD = {"requests.cpu": "100", "requests.memory": "300G"}
+
+
+def lent_quota(namespace: str, **more: Any) -> ResourceQuota:
+    """Returns a quota as dnm left it while the node `a001` served its namespace."""
+    quota = ResourceQuota(namespace=namespace, name="q", version="1", hard=HARD, **more)
+    wanted = QueueWants(instance_id="prod", nodes={namespace: {"a001": SIZE}})
+    item = plan_quota(quota, QuotaLedger(), wanted)
+    return msgspec.structs.replace(quota, hard=item.hard, annotations={LEDGER: item.annotation})
+
+
+@pytest.mark.parametrize("trouble", ["none", "unread", "invalid-ledger"])
+def test_used_quota_is_recorded_beside_a_namespace_in_trouble(trouble: str) -> None:
+    """The pods of `notebook` use the quota of its node, but run on another node."""
+    policies = [a_policy(name=name, queue=name, queue_system="resource_quota")
+                for name in ("dev", "notebook")]  # fmt: skip
+    world = World().lent("a001", namespace="notebook", queue="notebook").node(
+        "a001", mark=Mark(instance="prod", node_type="a", namespace="notebook", queue="notebook"),
+        labels={"notebook": "true"},
+    )  # fmt: skip
+    world.configured(namespaces={policy.name: policy for policy in policies})
+    quotas, unread = (lent_quota("notebook"),), {}
+    if trouble == "unread":
+        unread = {"dev": Unreadable(subject="the ResourceQuotas of dev", error="503")}
+    elif trouble == "invalid-ledger":
+        quotas = (*quotas, ResourceQuota(namespace="dev", name="q", version="1", hard=HARD,
+                                         annotations={LEDGER: "{"}))  # fmt: skip
+    pod = pods(1, BIG, namespace="notebook", queue="notebook", node="k1")
+    facts = QuotaFacts(quotas=quotas, unread_queues=unread)
+    plan = world.with_pods(*pod, *pods(1, SMALL, namespace="notebook", queue="notebook", node="k1"))
+    plan = plan.with_facts(queue_facts=facts).plan()
+    assert plan.registry.nodes["a001"].was_used
 
 
 WRITES = {name: trouble for name, trouble in TROUBLES.items() if trouble.is_of_writes}

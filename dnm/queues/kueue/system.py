@@ -37,13 +37,9 @@ class KueueQueues(Value):
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        ledgers = [ledger_of(cohort) for cohort in self.facts.cohorts if cohort.ledger]
-        if None in ledgers:
-            return None
         return {
             node: instance
-            for ledger in ledgers
-            if ledger
+            for ledger in filter(None, map(ledger_of, self.facts.cohorts))
             for instance, nodes in ledger.instances.items()
             for node in nodes
         }
@@ -53,8 +49,9 @@ class KueueQueues(Value):
         return not self.facts.queues
 
     def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
-        ledgers = map(ledger_of, self.facts.cohorts)
-        return any(item and node in item.instances.get(instance_id, {}) for item in ledgers)
+        ledgers = filter(None, map(ledger_of, self.facts.cohorts))
+        is_counted = any(node in item.instances.get(instance_id, {}) for item in ledgers)
+        return is_counted or queue in self.facts.unread_ledgers
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
         return edits.numbers_of(edits.current_cohorts(self.facts), instance_id)
@@ -74,10 +71,9 @@ class KueueQueues(Value):
         why = [f"{text}: {fix}" for text, fix in list_refusals(self.facts, queue)]
         why += [error for path, error in self.facts.write_errors.items() if path == queue]
         nodes = edits.with_more_nodes(wants.nodes, queue, sizes)
-        edit = self.plan(replace(wants, nodes=nodes), None)
-        for item in edit.planned:
-            if item.path == queue and (text := borrowing_refusal(item.queue, item.quota)):
-                why.append(text)
+        planned = self.plan(replace(wants, nodes=nodes), None).planned
+        own = (item for item in planned if item.path == queue)
+        why += filter(None, (borrowing_refusal(item.queue, item.quota) for item in own))
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail="; ".join(why)) if why else None
 
     def show_difference(self, edit: QueueEdit) -> str:
@@ -133,8 +129,7 @@ class Kueue:
 
 
 def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) -> KueueFacts:
-    """Returns the facts of all namespaces with this queue system, from one list of each kind.
-    Raises KubeError."""
+    """Returns the facts of all namespaces, from one list of each kind. Raises KubeError."""
     objects = kube.kueue_objects
     facts = KueueFacts(
         queues=tuple(objects.list_cluster_queues()),
@@ -143,6 +138,7 @@ def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) ->
         local_queues=tuple(objects.list_local_queues()),
     )
     facts = replace(facts, paths=_find_paths(config, facts))
+    facts = replace(facts, unread_ledgers=_find_unread(facts))
     return _with_demand(config, facts, objects.list_kueue_workloads()) if with_workloads else facts
 
 
@@ -157,6 +153,13 @@ def _find_paths(config: Config, facts: KueueFacts) -> dict[str, str]:
         is_clear = path not in names and path == namespace and len(local) == 1
         paths[path] = local.pop() if is_clear else path
     return paths
+
+
+def _find_unread(facts: KueueFacts) -> frozenset[str]:
+    """Returns the queues, or other Cohorts, whose ledger is invalid."""
+    paths = {queue.own_cohort: path for path in facts.paths if (queue := facts.queue_at(path))}
+    unread = (item.name for item in facts.cohorts if item.ledger and ledger_of(item) is None)
+    return frozenset(paths.get(name, name) for name in unread)
 
 
 def _with_demand(
@@ -182,12 +185,9 @@ def _with_demand(
         demand = WorkloadDemand(
             refused=demand.refused + added.refused, left_out=demand.left_out + added.left_out
         )
+    used = count_used(usages, facts.paths)
     return replace(
-        facts,
-        refused=demand.refused,
-        left_out=demand.left_out,
-        used=count_used(usages, facts.paths),
-        is_use_complete=True,
+        facts, refused=demand.refused, left_out=demand.left_out, used=used, is_use_complete=True
     )
 
 

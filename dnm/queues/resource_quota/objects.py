@@ -10,7 +10,7 @@ from dnm.model.errors import KubeError, QueueError
 from dnm.model.quota import ResourceQuota, free_capacity, reported_use, take
 from dnm.model.value import Unreadable
 from dnm.model.workload import LackingPods
-from dnm.queues.resource_quota.ledger import LEDGER
+from dnm.queues.resource_quota.ledger import LEDGER, ledger_of
 from dnm.queues.system import KubeObjects
 
 
@@ -39,8 +39,9 @@ def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> 
             waiting=facts.waiting + own.waiting,
             refused=facts.refused + own.refused,
             used={**facts.used, **own.used},
+            unread_ledgers=facts.unread_ledgers | own.unread_ledgers,
         )
-    return replace(facts, unread_queues=unread)
+    return replace(facts, unread_queues=unread, unread_ledgers=facts.unread_ledgers | {*unread})
 
 
 def _read_namespace(config: Config, objects: KubeObjects, name: str, with_pods: bool) -> QuotaFacts:
@@ -67,4 +68,5 @@ def _read_namespace(config: Config, objects: KubeObjects, name: str, with_pods: 
         waiting=tuple(waiting),
         refused=tuple(refused),
         used=reported_use(quotas),
+        unread_ledgers=frozenset({name} if None in map(ledger_of, quotas) else ()),
     )

@@ -26,7 +26,6 @@ from dnm.model.workload import WOKEN
 from dnm.queues.none.system import PodsByNamespace
 from dnm.queues.resource_quota import edit as edits
 from dnm.queues.resource_quota.edit import PlannedQuota
-from dnm.queues.resource_quota.ledger import ledger_of
 from dnm.queues.resource_quota.objects import QuotaFacts, read_facts
 from dnm.queues.system import ConfigMaps, PodReading
 
@@ -58,8 +57,6 @@ class QuotaQueues(Value):
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        if self.facts.unread_queues:
-            return None
         pairs = (pair for item in self._current for pair in item.ledger.instances.items())
         return {node: instance for instance, nodes in pairs for node in nodes}
 
@@ -68,7 +65,7 @@ class QuotaQueues(Value):
         return False
 
     def is_counted(self, node: str, queue: str, instance_id: str) -> bool:
-        if any(item.namespace == queue and ledger_of(item) is None for item in self.facts.quotas):
+        if queue in self.facts.unread_ledgers:
             return True
         return any(node in item.ledger.instances.get(instance_id, {}) for item in self._current)
 

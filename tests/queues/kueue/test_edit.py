@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.kueue import LEDGER, ClusterQueue, Cohort, FlavorQuota, ResourceGroup
+from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.kueue import KUEUE_API, LEDGER, ClusterQueue, Cohort, FlavorQuota, ResourceGroup
 from dnm.model.quantity import kube_resources
 from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
@@ -17,6 +19,8 @@ from dnm.queues.kueue.edit import plan_cohorts
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.ledger import encode_record
 from dnm.queues.kueue.system import KueueQueues
+from tests.queues.harness import Host, lent
+from tests.queues.kueue.case import KueueCase
 
 SIZE = kube_resources({"cpu": "128", "memory": "256G", "pods": "110"})
 CPU = next(iter(kube_resources({"cpu": "1"})))
@@ -161,11 +165,23 @@ def test_queue_that_left_its_cohort_counts_no_lent_node() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"cohort": "dnm-b"}', '{"version": 2}', "[]"])
-def test_unreadable_or_foreign_ledger_counts_nothing(text: str) -> None:
-    facts, _ = play(some_facts(), wants("n1"))
-    cohort = msgspec.structs.replace(facts.cohorts[0], ledger=text)
-    queues = KueueQueues(facts=msgspec.structs.replace(facts, cohorts=(cohort,)))
-    assert queues.lenders is None and not queues.is_counted("n1", "a8", "prod")
+def test_node_may_be_counted_by_an_unreadable_or_foreign_ledger(
+    sandbox: Sandbox, text: str
+) -> None:
+    case = KueueCase(sandbox)
+    host = Host(case)
+    host.write(lent("n1"))
+    metadata = {"name": "dnm-old", "annotations": {LEDGER: text}}
+    sandbox.create({"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": metadata, "spec": {}})
+    assert host.read().lenders == {"n1": "prod"} and not host.read().is_counted("n2", "a8", "prod")
+    case.replace_ledger(text)
+    queues = host.read()
+    assert queues.lenders == {} and queues.is_counted("n1", "a8", "prod")
+    assert not queues.is_counted("n1", "free", "prod")
+    facts = host.system.collect(host.config, KubeClient.connect(host.config))
+    assert facts.unread_ledgers == {"a8", "dnm-old"}
+    host.write({})
+    assert not host.read().is_counted("n1", "a8", "prod"), "the write replaces the ledger"
 
 
 def test_record_of_another_queue_system_is_ignored() -> None:
