@@ -31,11 +31,14 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.pod import PodList, Toleration
+from dnm.model.quota import ResourceQuota
 from dnm.model.share import Share
 from dnm.model.value import Unreadable
+from dnm.model.verdict import Verdict
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.moving import MOVING, change_labels
 from dnm.plan.rules.node_hours import hour_bounds, hours_left, record_hours, week_of
+from dnm.queues.resource_quota.objects import QuotaFacts
 from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import COUNTED, MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
@@ -339,6 +342,43 @@ def test_move_waits_for_unknown_or_missing_facts(name: str) -> None:
     plan = WAITS[name]().plan()
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
     assert not {RelabelNode, Unfence} & set(kinds(plan))
+
+
+def of_quotas(world: World, unread: str) -> World:
+    """Gives each namespace a ResourceQuota. That of `unread` can't be read."""
+    policies = world.config.namespaces.values()
+    own = [msgspec.structs.replace(policy, queue=policy.name, queue_system="resource_quota")
+           for policy in policies]  # fmt: skip
+    world.configured(namespaces={policy.name: policy for policy in own})
+    hard = {"requests.cpu": "900", "requests.memory": "9T"}
+    why = Unreadable(subject=f"the ResourceQuotas of {unread}", error="the API answers 503")
+    facts = QuotaFacts(
+        quotas=tuple(
+            ResourceQuota(namespace=policy.name, name="q", version="1", hard=hard)
+            for policy in own
+            if policy.name != unread
+        ),
+        unread_queues={unread: why} if unread else {},
+    )
+    return world.with_facts(queue_facts=facts)
+
+
+@pytest.mark.parametrize("unread", ["", "dev", "notebook"])
+def test_move_waits_while_the_limits_of_one_of_its_queues_are_unread(unread: str) -> None:
+    plan = of_quotas(moving(queue="dev"), unread).plan()
+    assert plan.registry.nodes["a001"].phase is Phase.MOVING
+    assert (RelabelNode in kinds(plan)) is not bool(unread)
+    (verdict,) = plan.nodes
+    assert (verdict.verdict is Verdict.WAIT) is bool(unread)
+    assert ("503" in verdict.sentence) is bool(unread), verdict.sentence
+
+
+def test_move_waits_while_the_pods_of_its_new_queue_are_unread() -> None:
+    world = of_quotas(moving(site(), queue="dev"), "")
+    listed = PodList(pods=(), unreadable={"notebook": "the API answers 503"})
+    plan = world.with_facts(**world.facts, pods=listed).plan()
+    assert plan.registry.nodes["a001"].phase is Phase.MOVING
+    assert RelabelNode not in kinds(plan) and "namespace notebook" in plan.nodes[0].sentence
 
 
 def test_fence_missing_after_a_killed_run_is_set() -> None:

@@ -104,6 +104,8 @@ def _continue(look: Look, registry: Registry) -> Moves:
             verdicts[name] = node_verdict(name, Verdict.KEEP, STAYS, unwanted[name])
         elif name in before and (pause := inputs.paused()):
             verdicts[name] = node_verdict(name, Verdict.WAIT, pause.reason, pause.detail)
+        elif _is_moving_on(look, name) and (unread := _unread_queue(inputs, entry)):
+            verdicts[name] = node_verdict(name, Verdict.WAIT, unread.reason, unread.detail)
         elif look.nodes[name].wants_relabel and _is_uncounted(look, name, entry):
             relabels.append(relabel_action(inputs, name, entry))
     return Moves(
@@ -159,9 +161,9 @@ def _find_unwanted(
     by_new = judge_fenced(inputs.config, inputs.demand, limits, supply, as_new, of_moves)
     kept = {name: by_old[name].detail for name in moving if _keeps(by_old[name])}
     dropped = {
-        name: f"{as_new[name].queue} needs no more nodes"
-        for name in moving
-        if not _keeps(by_new[name])
+        name: f"{lent.queue} needs no more nodes"
+        for name, lent in as_new.items()
+        if not (_keeps(by_new[name]) or _unread_objection(inputs, lent.queue))
     }
     return {**dropped, **kept}
 
@@ -170,12 +172,30 @@ def _keeps(verdict: NodeVerdict) -> bool:
     return verdict.verdict is Verdict.KEEP
 
 
+def _is_moving_on(look: Look, name: str) -> bool:
+    return look.nodes[name].verdict.verdict is Verdict.MOVE
+
+
+def _unread_objection(inputs: Inputs, queue: str) -> Objection | None:
+    """Returns which facts about a queue could not be read, or None."""
+    if objection := inputs.objection_to(queue):
+        return objection
+    unread = inputs.unreadable_namespaces(queue)
+    detail = f"namespace {', '.join(unread)}"
+    return Objection(reason=Reason.DEMAND_UNREADABLE, detail=detail) if unread else None
+
+
+def _unread_queue(inputs: Inputs, entry: LentNode) -> Objection | None:
+    """Returns which facts about the two queues of a move could not be read, or None."""
+    new = inputs.config.namespaces.get(entry.heads_for)
+    objection = _unread_objection(inputs, entry.queue)
+    return objection or (_unread_objection(inputs, new.queue) if new else None)
+
+
 def _is_uncounted(look: Look, name: str, entry: LentNode) -> bool:
     """Returns whether the limits of both queues are known and do not count the moving node."""
     inputs, queues = look.inputs, look.inputs.queues
-    new = inputs.config.namespaces.get(entry.heads_for)
-    both = {entry.queue, new.queue if new else entry.queue}
-    if queues is None or any(map(inputs.objection_to, both)):
+    if queues is None or _unread_queue(inputs, entry):
         return False
     return not queues.is_counted(name, entry.queue, inputs.config.instance_id)
 
