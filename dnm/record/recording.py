@@ -11,7 +11,7 @@ run left there, unless it would have to make the same change again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -27,17 +27,17 @@ from dnm.record.transitions import Cause, list_job_waits, list_transitions, with
 MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest go first
 
 
-def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
+def record_plan(before: Registry, plan: Plan, cause: Cause, undecided: Container[str]) -> Plan:
     """Returns the plan. Adds to its registry a history line for each change of the registry, and
-    the intended lines about limits that the run is to write."""
+    intended ones for limits. `undecided` has the queues whose limits could not be read."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
-    changes = _planned_changes(plan)
-    done = _settled(before.memory.intended, changes) if is_document_judged else ()
+    changes, intended = _planned_changes(plan), before.memory.intended
+    kept = [line for line in intended if line.object in undecided]
+    done = _settled([line for line in intended if line not in kept], changes)
     lines = _list_changes(before, plan.registry, cause)
     memory = _with_lines(remember(before, plan.registry, lines, cause.now), (*done, *lines))
-    intended = _limit_lines(changes, cause) if is_document_judged else before.memory.intended
-    memory = replace(memory, intended=tuple(intended))
+    memory = replace(memory, intended=(*kept, *_limit_lines(changes, cause)))
     memory, waiting = mark_new_kinds(memory, plan.waiting, cause.now)
     registry = replace(plan.registry, memory=memory)
     return replace(plan, registry=registry, waiting=waiting)
@@ -51,9 +51,12 @@ def record_change(before: Registry, after: Registry, cause: Cause) -> Registry:
 
 
 def record_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
-    """Returns the registry with a history line for each queue after a write of its limits."""
+    """Returns the registry with a history line for each queue after a write of its limits. Intended
+    lines that an earlier run left stay for other queues."""
     memory = _with_lines(registry.memory, _limit_lines(changes, cause))
-    return replace(registry, memory=replace(memory, intended=()))
+    left = [line for line in memory.intended if line.run != cause.run]
+    left = [line for line in left if line.object not in {change.queue for change in changes}]
+    return replace(registry, memory=replace(memory, intended=tuple(left)))
 
 
 def record_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
@@ -104,12 +107,8 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
 
 def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
     """Returns all changes of queue limits that the plan contains."""
-    return tuple(
-        change
-        for action in plan.actions
-        if isinstance(action, SetQueueLimits)
-        for change in action.edit.changes
-    )
+    edits = (action.edit for action in plan.actions if isinstance(action, SetQueueLimits))
+    return tuple(change for edit in edits for change in edit.changes)
 
 
 def change_line(change: LimitChange) -> str:

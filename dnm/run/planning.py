@@ -177,13 +177,13 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
     )
     noted = registry.last_run.notes
     plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in noted))
-    queues = facts.queue_facts
-    is_decided = not (plan.is_refused or queues.unread or queues.unread_queues)
+    queues, undecided = facts.queue_facts, {line.object for line in registry.memory.intended}
+    undecided = undecided if plan.is_refused or queues.unread else {*queues.unread_queues}
     if _is_quiet(registry, plan):
         return plan
     from dnm.record.recording import record_plan  # most runs change nothing
 
-    return record_plan(registry, plan, cause, is_decided)
+    return record_plan(registry, plan, cause, undecided)
 
 
 def _is_quiet(before: Registry, plan: Plan) -> bool:

@@ -281,15 +281,15 @@ def test_quiet_plan_records_nothing_and_any_other_plan_does(
     before: Registry, after: Registry, why: dict[str, Any]
 ) -> None:
     for same in (before, after):
-        quiet = record_plan(same, plan_with(registry=same), cause(), True)
-        again = record_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), True)
+        quiet = record_plan(same, plan_with(registry=same), cause(), ())
+        again = record_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), ())
         assert again == plan_with(registry=quiet.registry)
-    registry = record_plan(before, plan_with(registry=after), cause(**why), True).registry
+    registry = record_plan(before, plan_with(registry=after), cause(**why), ()).registry
     assert registry.memory.unwritten
 
 
 def test_written_limit_is_recorded_once() -> None:
-    intended = record_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
+    intended = record_plan(EMPTY, plan_with(change("80", "208")), cause(), ()).registry
     assert intended.memory.unwritten == ()
     written = record_limits(intended, [change("80", "208")], cause())
     [line] = written.memory.unwritten
@@ -309,9 +309,29 @@ def test_written_limit_is_recorded_once() -> None:
 def test_next_run_detects_if_a_killed_run_wrote_its_limits(
     planned_next: tuple[LimitChange, ...], is_read: bool, expected: list[str]
 ) -> None:
-    left = record_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
-    after = record_plan(left, plan_with(*planned_next, registry=left), cause(1), is_read).registry
+    left = record_plan(EMPTY, plan_with(change("80", "208")), cause(), ()).registry
+    undecided = () if is_read else (QUEUE,)
+    after = record_plan(left, plan_with(*planned_next, registry=left), cause(1), undecided).registry
     assert [line.after for line in after.memory.unwritten] == expected
     if not is_read:
-        late = record_plan(after, plan_with(registry=after), cause(2), True).registry
+        late = record_plan(after, plan_with(registry=after), cause(2), ()).registry
         assert [line.after for line in late.memory.unwritten] == ["max vcore 208"]
+
+
+def test_limits_of_one_unread_queue_are_recorded_when_they_are_read() -> None:
+    """A killed run may have written both limits. The next ones read one queue, and write it."""
+    both = [change("80", "208"), replace(change("80", "208"), queue="root.other")]
+    left = record_plan(EMPTY, plan_with(*both), cause(), ()).registry
+    more = replace(both[1], before="208", after="336")
+    after = record_plan(left, plan_with(more, registry=left), cause(1, run="r2"), (QUEUE,)).registry
+    assert [line.queue for line in after.memory.unwritten] == ["root.other"]
+    written = record_limits(after, [more], cause(1, run="r2"))
+    assert [line.queue for line in written.memory.intended] == [QUEUE]
+    late = record_plan(written, plan_with(registry=written), cause(2, run="r3"), ()).registry
+    lines = [(line.queue, line.after) for line in late.memory.unwritten]
+    assert lines == [
+        ("root.other", "max vcore 208"), ("root.other", "max vcore 336"), (QUEUE, "max vcore 208"),
+    ]  # fmt: skip
+    assert not late.memory.intended
+    again = record_limits(after, [*both[:1], more], cause(1, run="r2"))
+    assert not again.memory.intended, "this run has written the queue"
