@@ -190,10 +190,19 @@ class KilledError(BaseException):
 
 
 class DyingClient:
-    """A Kubernetes client that plays a kill of dnm before or after call number `at`."""
+    """A Kubernetes client that plays a kill of dnm before or after call number `at`. With an
+    `error` it raises that error instead, also at all later calls if `is_lasting`."""
 
-    def __init__(self, client: Any, at: int = 0, is_after: bool = False) -> None:
+    def __init__(
+        self,
+        client: Any,
+        at: int = 0,
+        is_after: bool = False,
+        error: BaseException | None = None,
+        is_lasting: bool = False,
+    ) -> None:
         self._client, self._at, self._is_after = client, at, is_after
+        self._error, self._is_lasting = error or KilledError(), is_lasting
         self.calls = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -205,12 +214,13 @@ class DyingClient:
     def counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             self.calls += 1
+            is_later = self._is_lasting and self.calls > self._at
             is_here = self.calls == self._at
-            if is_here and not self._is_after:
-                raise KilledError
+            if is_later or (is_here and not self._is_after):
+                raise self._error
             result = method(*arguments, **options)
             if is_here:
-                raise KilledError
+                raise self._error
             return result
 
         return call

@@ -13,8 +13,18 @@ from dnm.checks.queue_checks import QueueProperties, checks_of
 from dnm.config.values import QUEUE_SYSTEMS
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.errors import DnmError, KubeConflict, LeaseError
-from tests.queues.harness import CASES, SIZE, DyingClient, Host, KilledError, QueueCase, lent
+from dnm.model.errors import DnmError, KubeConflict, KubeError, LeaseError
+from dnm.model.queue_edit import LimitChange
+from tests.queues.harness import (
+    CASES,
+    SIZE,
+    DyingClient,
+    Host,
+    KilledError,
+    QueueCase,
+    YunikornCase,
+    lent,
+)
 
 BASELINE = 80_000  # millicores
 CORES = SIZE["cpu"]
@@ -91,6 +101,31 @@ def test_next_write_repairs_a_kill_at_any_call(case: QueueCase, is_after: bool) 
         assert case.stored() == before
     assert dying.calls < 30
     assert bool(kills) is properties_of(case).writes_limits
+
+
+@pytest.mark.parametrize("is_lasting", [False, True], ids=["one-error", "outage"])
+def test_write_before_an_error_is_recorded(case: QueueCase, is_lasting: bool) -> None:
+    before, stored, written = case.stored(), case.stored_cores(), 0
+    for number in range(1, 30):
+        host = Host(case)
+        dying = DyingClient(
+            KubeClient.connect(host.config), number, False, KubeError("cut off"), is_lasting
+        )
+        changes: tuple[LimitChange, ...] = ()
+        try:
+            changes = host.write(lent("n1", "n2"), kube=dying).edit.changes
+        except DnmError:
+            assert dying.calls >= number
+        assert bool(changes) is (case.stored_cores() != stored), number
+        written += bool(changes) and dying.calls >= number
+        host.write(lent("n1", "n2"))
+        expect_cores(case, BASELINE + 2 * CORES)
+        host.write({})
+        assert case.stored() == before
+        if dying.calls < number:
+            break
+    assert dying.calls < number
+    assert written or not properties_of(case).writes_limits or isinstance(case, YunikornCase)
 
 
 def test_change_by_another_client_beside_the_limit_is_kept(case: QueueCase) -> None:

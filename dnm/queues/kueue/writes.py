@@ -47,7 +47,8 @@ def write_cohorts(
     before_write: Callable[[], None],
 ) -> QueueOutcome:
     """Writes each Cohort on its own. Every number is absolute, so that the next run continues after
-    a kill in between. `read`: a reader of the facts, with the Workloads if they matter."""
+    a kill in between. `read`: a reader of the facts, with the Workloads if they matter. After an
+    error the outcome has the Cohorts that were written. Raises KubeError if none can be read."""
     failed: dict[str, KubeError] = {}  # by queue; perhaps only the answer was lost
     give_up = time.monotonic() + _LONGEST_FAILURE
     first = edit = edits.plan_cohorts(read(True), wants)
@@ -56,17 +57,23 @@ def write_cohorts(
         due = [item for path, item in changed.items() if path not in failed]
         if not (due and left):
             break
+        done: set[str] = set()
         for item in due:
-            before_write()
             try:
+                before_write()
                 _write(objects, item)
+                done |= {item.path} if item.cohort.version else set()
             except KubeConflict:
                 continue  # the next try reads it again
             except KubeError as error:
                 failed[item.path] = error
             if item.path in failed and time.monotonic() > give_up:
                 break
-        edit = edits.plan_cohorts(read(_has_parent(first)), wants)
+        try:
+            edit = edits.plan_cohorts(read(_has_parent(first)), wants)
+        except KubeError as error:
+            lost = {path: str(failed.get(path, error)) for path in changed.keys() - done}
+            return _outcome(first, edit, failed, lost)
     usual = _LATER if failed and time.monotonic() > give_up else _CONFLICTS
     errors = {path: str(failed.get(path, usual)) for path in changed}
     return _outcome(first, edit, failed, errors)

@@ -152,7 +152,11 @@ class ResourceQuotas:
             due = [item for place, item in changed.items() if place not in failed]
             if not (due and left):
                 break
-            before_write()
+            try:
+                before_write()
+            except KubeError as error:
+                failed |= {item.quota.place: error for item in due}
+                continue
             for item in due:
                 hard = {change.resource: change.after for change in item.changes}
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -73,12 +74,14 @@ class Courses:
         for name in NAMES:
             self.sandbox.edit("resourcequotas", "q", _take_over, name)
 
-    def write(self, kube: Any = None) -> QueueOutcome:
+    def write(
+        self, kube: Any = None, before_write: Callable[[], None] = lambda: None
+    ) -> QueueOutcome:
         wants = QueueWants(
             instance_id="prod", nodes={name: {f"{name}-1": NODE} for name in NAMES}, remembered=""
         )
         kube = kube or KubeClient.connect(self.config)
-        return ResourceQuotas().write(self.config, kube, wants, None, lambda: None)
+        return ResourceQuotas().write(self.config, kube, wants, None, before_write)
 
 
 def _take_over(item: Any) -> None:
@@ -124,6 +127,22 @@ def test_conflicting_writes_of_a_quota_do_not_stop_writes(
     outcome = courses.write(kube)
     assert outcome.is_written and [*outcome.failed] == (["art"] if times == 9 else [])
     assert courses.cores() == expected
+
+
+def test_lease_that_can_not_be_renewed_keeps_the_record_of_earlier_writes(
+    courses: Courses,
+) -> None:
+    calls: list[str] = []
+
+    def renew() -> None:
+        calls.append("")
+        if len(calls) > 1:
+            raise KubeError("can't read the Lease")
+
+    outcome = courses.write(Conflicts(KubeClient.connect(courses.config), "art", 1), renew)
+    assert {change.queue for change in outcome.edit.changes} == {"biology", "chemistry"}
+    assert [*outcome.failed] == ["art"] and "Lease" in outcome.failed["art"]
+    assert courses.cores() == ["8", "72", "72"]
 
 
 @pytest.fixture
