@@ -156,9 +156,9 @@ class QueueSystem(Protocol):
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
-    ) -> None:
-        """Writes `text` beside the limits, which gives them a new version. So the API server
-        refuses a late write of an earlier run, which used the old version. Raises KubeError."""
+    ) -> Mapping[str, str]:
+        """Writes `text` beside the limits. Their new version makes the API server refuse a write of
+        an earlier run. Returns queue -> why that failed. Raises KubeError if it did for all."""
 
     def write(
         self,

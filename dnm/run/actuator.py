@@ -56,6 +56,8 @@ class Actuator(Step):
         self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
         self.replace_registry(self._signed(plan))  # with the history of the plan's changes
         self.converter.read_earlier_output(log_line)
+        for queue, why in self.state.unexcluded.items():
+            self.fail(f"action=exclude-earlier-writes queue={queue} error={why!r}")
         for action in plan.actions:
             if self.should_stop():
                 self.errors.append("ended by a signal: the next run continues here")
@@ -152,7 +154,7 @@ class Actuator(Step):
                 self.note_done("action=write-ledger")
         for note in outcome.notes:
             log.info("note=%r", note)
-        self.unwritten = set(outcome.failed)
+        self.unwritten = {*outcome.failed, *self.state.unexcluded}
         for queue, why in outcome.failed.items():
             self.fail(f"action=SetQueueLimits queue={queue} error={why!r}")
         if outcome.is_written:
@@ -228,13 +230,9 @@ class Actuator(Step):
             command = resume_command(self.config, request.node, request.namespace, request.account)
         else:
             command = convert_command(
-                self.config,
-                request.node_type,
-                request.count,
-                request.namespace,
-                request.leave_out,
-                request.account,
-            )
+                self.config, request.node_type, request.count, request.namespace,
+                request.leave_out, request.account,
+            )  # fmt: skip
         try:
             process = self.converter.start(request.id, command, self.state.until)
         except ConverterError as error:

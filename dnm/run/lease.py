@@ -1,10 +1,9 @@
-"""The taking of the Lease for a registry, and the refusal of a late write by an earlier run."""
+"""The taking of the Lease for a registry."""
 
 from __future__ import annotations
 
 import os
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -13,7 +12,6 @@ from dnm.model.config import Config
 from dnm.model.errors import LeaseError
 from dnm.model.registry import Registry
 from dnm.plan.lease import Actor, Judgement, judge_lease, secret_word
-from dnm.queues import system_of
 from dnm.run.registry import save_registry
 from dnm.run.state import State
 
@@ -48,6 +46,8 @@ def take_lease(
         save_registry(config, registry, state)
     state.begin()
     if state.needs_exclusion:
+        from dnm.run.exclusion import exclude_earlier_writes  # few runs are killed
+
         exclude_earlier_writes(config, kube, state)
     return replace(registry, lease_words=(state.registry,), elsewhere=None)
 
@@ -63,10 +63,3 @@ def follow_run(
     if state.kind == "kubernetes":
         save_registry(config, taken, state)  # its number excludes earlier runs
     return taken
-
-
-def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> None:
-    """Makes the API server refuse limits that an earlier run may write late. Raises KubeError."""
-    text = f"{config.instance_id} {state.highest}"
-    system_of(config).exclude_earlier_writes(config, kube, text, partial(state.keep, anew=True))
-    state.needs_exclusion = False

@@ -1,16 +1,15 @@
 """The right of one run to act: the Lease of its instance.
 
 An acting run writes itself into the Lease under the version that it has read, renews it between its
-steps, and releases it at the end. Each run that takes the Lease gets a higher number. With
-`registry = kubernetes` its first write to the registry is that number (`kube_state.py`); then no
-earlier run can write there.
+steps, and releases it at the end. Each run that takes the Lease gets a higher number. It writes
+the number to a registry in Kubernetes first. After that no earlier run can write there.
 
-Commands of an administrator with `registry = file` work without the API server, under the lock of
-the file (`lock.py`) alone."""
+With `registry = file`, commands of an administrator need only the lock of the file (`lock.py`)."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -32,13 +31,14 @@ _RENEWED_AFTER = 0.25  # of its duration
 
 class LeaseLock(LeaseView):
     """The right of one run to act. Until `until`, in seconds since boot, no other run acts.
-    `needs_exclusion`: the previous run may be asleep and could still write limits. `begins_anew`:
-    an administrator replaces a lost Secret, or a registry in another place, by a new registry.
-    `moves`: the registry is being moved to the Secret, or from it."""
+    `needs_exclusion`: the previous run may be asleep and could still write limits (`unexcluded` has
+    the reason by queue). `begins_anew`: an administrator replaces a lost Secret, or a registry in
+    another place. `moves`: the registry is being moved to the Secret, or from it."""
 
     begins_anew = moves = False
     needs_exclusion = _is_lost = False
     until = 0.0
+    unexcluded: Mapping[str, str] = {}
     _run = _acquired = ""
 
     def seize(self, registry: str) -> None:

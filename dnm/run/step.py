@@ -58,7 +58,7 @@ class Step:
         self.actions: list[str] = []
         self.errors: list[str] = []
         self.unmarked: set[str] = set()
-        self.unwritten: set[str] = set()  # queues whose limits could not be written
+        self.unwritten = {*state.unexcluded}  # queues whose limits could not be written
         self.tried: set[str] = set()  # requests with an attempt to start their converter
 
     def save(self, registry: Registry) -> None:

@@ -345,7 +345,7 @@ def test_move_waits_for_unknown_or_missing_facts(name: str) -> None:
 
 
 def of_quotas(world: World, unread: str) -> World:
-    """Gives each namespace a ResourceQuota. That of `unread` can't be read."""
+    """Gives each namespace a ResourceQuota, of which dnm can't read that of `unread`."""
     policies = world.config.namespaces.values()
     own = [msgspec.structs.replace(policy, queue=policy.name, queue_system="resource_quota")
            for policy in policies]  # fmt: skip
@@ -364,7 +364,7 @@ def of_quotas(world: World, unread: str) -> World:
 
 
 @pytest.mark.parametrize("unread", ["", "dev", "notebook"])
-def test_move_waits_while_the_limits_of_one_of_its_queues_are_unread(unread: str) -> None:
+def test_move_waits_while_limits_of_a_queue_are_unread(unread: str) -> None:
     plan = of_quotas(moving(queue="dev"), unread).plan()
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
     assert (RelabelNode in kinds(plan)) is not bool(unread)

@@ -26,6 +26,7 @@ from tests.server_side_apply import with_apply
 from tests.site import Site
 
 FOR = "example.org/for"
+LAST = "dynamic-node-manager/last"  # in the Lease: who acted last
 NODE_TYPE = f"""
 [node_type:a]
 labels = {LABEL}=true
@@ -238,6 +239,19 @@ class MixedSite:
             errors += [verdict.sentence for verdict in result.plan.queues]
             self.sandbox.tick(60)
         return errors
+
+    def leave_lease(self) -> None:
+        """Leaves the Lease as a run does that is killed before it ends."""
+
+        def hold(item: Any) -> None:
+            item["spec"]["holderIdentity"] = item["metadata"]["annotations"][LAST]
+
+        self.sandbox.edit("leases", "dnm-prod", hold, "dnm")
+
+    @property
+    def is_lease_held(self) -> bool:
+        lease: Any = self.sandbox.get("leases", "dnm-prod", "dnm")
+        return bool(lease["spec"].get("holderIdentity"))
 
     def is_open(self, name: str) -> bool:
         """Returns whether pods can start on a node."""

@@ -138,9 +138,41 @@ def test_queue_with_refused_writes_leaves_nodes_to_a_calm_queue(
     assert len(mixed.nodes(mixed.dev)) == keys.get("max_converted_nodes", 5) - 1
 
 
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_trouble_after_a_killed_run_changes_no_other_queue(
+    pair: tuple[Sandbox, Sandbox], tmp_path: Path, trouble: Trouble
+) -> None:
+    """The killed run may be asleep. Its late write of limits cannot be excluded where the limits
+    are in trouble, so that queue waits."""
+    troubled, quiet = (MixedSite(sandbox, sandbox.directory, trouble) for sandbox in pair)
+    for mixed in (troubled, quiet):
+        mixed.dev.request(1)
+        mixed.calm.request(1)
+        mixed.run(3)
+    kept = troubled.nodes(troubled.dev)
+    assert [*kept.values()] == [Phase.SERVING]
+    end = trouble.begin(troubled.dev)
+    for mixed in (troubled, quiet):
+        mixed.leave_lease()
+        mixed.dev.end()
+        mixed.calm.request(1)
+        mixed.dev.request(2)
+    errors = check_equal(troubled, quiet, 1)
+    is_excluded = not troubled.is_lease_held
+    errors += check_equal(troubled, quiet, 3)
+    assert len(troubled.nodes(troubled.calm)) == 2 and not quiet.is_lease_held, errors
+    if not is_excluded:
+        assert troubled.is_lease_held and troubled.nodes(troubled.dev) == kept, errors
+        assert any(trouble.names in error for error in errors), errors
+    end()
+    troubled.run(4)
+    assert not troubled.is_lease_held and len(troubled.nodes(troubled.dev)) == 2
+    assert not pair[0].violations
+
+
 def check_equal(troubled: MixedSite, quiet: MixedSite, runs: int) -> list[str]:
     """Plays runs on both sites, of which the calm namespaces must agree. Returns the errors."""
-    errors = []
+    errors: list[str] = []
     for number in range(runs):
         errors += troubled.run()
         quiet.run()

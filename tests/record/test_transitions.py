@@ -318,7 +318,7 @@ def test_next_run_detects_if_a_killed_run_wrote_its_limits(
         assert [line.after for line in late.memory.unwritten] == ["max vcore 208"]
 
 
-def test_limits_of_one_unread_queue_are_recorded_when_they_are_read() -> None:
+def test_limits_of_an_unread_queue_are_recorded_later() -> None:
     """A killed run may have written both limits. The next ones read one queue, and write it."""
     both = [change("80", "208"), replace(change("80", "208"), queue="root.other")]
     left = record_plan(EMPTY, plan_with(*both), cause(), ()).registry

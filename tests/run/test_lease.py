@@ -18,7 +18,8 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, LeaseError, LockedError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
-from dnm.run.lease import exclude_earlier_writes, take_lease
+from dnm.run.exclusion import exclude_earlier_writes
+from dnm.run.lease import take_lease
 from dnm.run.registry import save_registry
 from dnm.run.state import FileState
 from tests.builders import NOW, a_config

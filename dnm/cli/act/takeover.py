@@ -18,7 +18,8 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.printable import printable
 from dnm.model.value import Unreadable
-from dnm.run.lease import exclude_earlier_writes, judge_here, new_word
+from dnm.run.exclusion import exclude_earlier_writes
+from dnm.run.lease import judge_here, new_word
 from dnm.run.registry import attach_lease, load_registry, opened_state
 from dnm.verbs import adoption, holds
 from dnm.verbs.adoption import refuse_unknown
@@ -82,6 +83,8 @@ def takeover(
         if state.kind == "kubernetes":
             carry_out(config, operation, holds.take_over, **words)
         exclude_earlier_writes(config, kube, state)
+        for why in state.unexcluded.values():
+            raise KubeError(why)
     return f"from now on {state.place.holder} acts as instance {config.instance_id}"
 
 

@@ -108,11 +108,11 @@ class Kueue:
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
-    ) -> None:
+    ) -> Mapping[str, str]:
         from dnm.queues.kueue.writes import exclude_earlier_writes  # after a killed run
 
         facts = read_facts(config, kube, with_workloads=False)
-        exclude_earlier_writes(kube.kueue_objects, facts, text, before_write)
+        return exclude_earlier_writes(kube.kueue_objects, facts, text, before_write)
 
     def write(
         self,

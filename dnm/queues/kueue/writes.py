@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from dnm.queues.system import KueueObjects
 
 _TRIES = 5  # if other clients write at the same time
 _LONGEST_FAILURE = 20.0  # seconds after which a failed write ends a try
+_LONGEST_EXCLUSION = 60.0  # seconds: two requests that are not answered
 _EXCLUSION = "dynamic-node-manager/fence"
 """An annotation that decides nothing, but a write of it gives a Cohort another version."""
 _CONFLICTS = (
@@ -27,17 +29,28 @@ _LATER = "cannot write all Cohorts: others take too long. The next run tries aga
 
 def exclude_earlier_writes(
     objects: KueueObjects, facts: KueueFacts, text: str, before_write: Callable[[], None]
-) -> None:
-    """Creates a missing Cohort, because an earlier run may be about to do so."""
+) -> dict[str, str]:
+    """Gives each Cohort another version. Creates a missing Cohort, because an earlier run may be
+    about to do so. Returns queue -> why that failed."""
+    failed: dict[str, str] = {}
+    give_up = time.monotonic() + _LONGEST_EXCLUSION
     for item in edits.current_cohorts(facts):
-        before_write()
-        if not item.cohort.version:
-            try:
-                objects.create_object(_empty_cohort(item.cohort.name))
-                continue
-            except KubeConflict:
-                pass  # it exists since
-        objects.annotate_object("Cohort", item.cohort.name, {_EXCLUSION: text})
+        if failed and time.monotonic() > give_up:
+            failed[item.path] = f"it was not tried, because {next(iter(failed.values()))}"
+            continue
+        try:
+            before_write()
+            _exclude(objects, item, text)
+        except KubeError as error:
+            failed[item.path] = str(error)
+    return failed
+
+
+def _exclude(objects: KueueObjects, item: edits.PlannedCohort, text: str) -> None:
+    if not item.cohort.version:
+        with suppress(KubeConflict):  # it exists since
+            return objects.create_object(_empty_cohort(item.cohort.name))
+    objects.annotate_object("Cohort", item.cohort.name, {_EXCLUSION: text})
 
 
 def write_cohorts(

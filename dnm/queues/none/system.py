@@ -133,9 +133,9 @@ class NamespacesAsQueues:
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
-    ) -> None:
-        if self._quota_system:
-            self._quota_system.exclude_earlier_writes(config, kube, text, before_write)
+    ) -> Mapping[str, str]:
+        system = self._quota_system
+        return system.exclude_earlier_writes(config, kube, text, before_write) if system else {}
 
     def write(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -116,20 +115,29 @@ class ResourceQuotas:
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
-    ) -> None:
+    ) -> Mapping[str, str]:
         excluded: set[str] = set()
-        for _ in range(_TRIES):
-            with suppress(KubeConflict):
-                facts = read_facts(config, kube.typed_objects, with_pods=False)
-                for unread in facts.unread_queues.values():
-                    raise KubeError(unread.error)
-                for quota in facts.quotas:
-                    if quota.place not in excluded:
-                        before_write()
-                        _patch(kube, quota, {_EXCLUSION: text}, {})
-                        excluded.add(quota.place)
-                return
-        raise KubeConflict(_CONFLICTS)
+        failed: dict[str, str] = {}  # by namespace
+        give_up = time.monotonic() + _LONGEST_FAILURE
+        for left in reversed(range(_TRIES + 1)):
+            facts = read_facts(config, kube.typed_objects, with_pods=False)
+            due = [item for item in facts.quotas if item.place not in excluded]
+            due = [item for item in due if item.namespace not in failed]
+            if not (due and left):
+                break
+            for quota in due:
+                try:
+                    before_write()
+                    _patch(kube, quota, {_EXCLUSION: text}, {})
+                    excluded.add(quota.place)
+                except KubeConflict:
+                    continue  # the next try reads it again
+                except KubeError as error:
+                    failed[quota.namespace] = str(error)
+                    if time.monotonic() > give_up:
+                        break
+        unread = {name: item.error for name, item in facts.unread_queues.items()}
+        return {**{quota.namespace: _CONFLICTS for quota in due}, **failed, **unread}
 
     def write(
         self,

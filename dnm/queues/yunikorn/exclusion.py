@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -18,19 +18,19 @@ another version, so that the API server refuses a write which an earlier run has
 
 def exclude_earlier_writes(
     config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
-) -> None:
-    """Gives the queue document a new version, so that the API server refuses a late write of an
-    earlier run, which used the old one. Raises KubeError."""
+) -> Mapping[str, str]:
+    """Gives the queue document another version, so that the API server refuses a write that an
+    earlier run prepared. Returns no queue, since all have one document. Raises KubeError."""
     for _ in range(_TRIES):
         queues = kube.read_config_map(*config.queue_document)
         if queues is None or queues.immutable:
-            return  # no run can change a limit
+            return {}  # no run can change a limit
         before_write()
         try:
             kube.write_config_map(
                 replace(queues, annotations={**queues.annotations, _EXCLUSION: text})
             )
-            return
+            return {}
         except KubeConflict:
             continue
     raise KubeConflict(

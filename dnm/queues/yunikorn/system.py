@@ -139,10 +139,10 @@ class Yunikorn:
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
-    ) -> None:
+    ) -> Mapping[str, str]:
         from dnm.queues.yunikorn.exclusion import exclude_earlier_writes  # after a killed run
 
-        exclude_earlier_writes(config, kube, text, before_write)
+        return exclude_earlier_writes(config, kube, text, before_write)
 
     def write(
         self,
