@@ -85,7 +85,10 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "queues.none": _rule("model queues.system", EVERYTHING),
     "queues.resource_quota": _rule(
-        "model queues.none queues.system", EVERYTHING, system=frozenset({"time"})
+        "model queues.none queues.system",
+        EVERYTHING,
+        system=frozenset({"time"}),
+        objects=frozenset({"time"}),
     ),
     "queues.resource_quota.admin": _rule(
         "model kube demand checks.findings checks.node_types checks.queue_checks "

@@ -201,6 +201,8 @@ class ApiRequests:
     def __init__(self, access: Access, timeout: timedelta) -> None:
         self.access = access
         self.session = Session(access, timeout)
+        self.answered: set[str] = set()  # namespaces of single reads
+        self.slow: dict[str, str] = {}  # namespaces that did not answer in time, with the error
 
     def close(self) -> None:
         self.session.close()

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.namespace_reads import reading
 from dnm.kube.objects import ListPage, check_kind
 from dnm.kube.pod_fields import Spec, Status
 from dnm.kube.requests import ApiRequests, List, path_of
@@ -50,7 +51,7 @@ class TypedObjects:
 
         listing = List(path_of(plural, namespace=namespace, api=api), f"{kind}List")
         asking = self._api.asking(f"list the {plural} of namespace {namespace}", f"list {plural}")
-        with asking, fault_point("kube.list_objects"):
+        with reading(self._api, namespace), asking, fault_point("kube.list_objects"):
             return self._api.collect(listing, read_page, MOST_OBJECTS)
 
     def patch_object(

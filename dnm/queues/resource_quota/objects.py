@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec.structs import replace
 
 from dnm.model.cluster import QueueFacts, RefusedPods
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, QueueError
 from dnm.model.quota import ResourceQuota, free_capacity, reported_use, take
+from dnm.model.turns import in_turn
 from dnm.model.value import Unreadable
 from dnm.model.workload import LackingPods
 from dnm.queues.resource_quota.ledger import LEDGER, ledger_of
@@ -26,13 +29,14 @@ class QuotaFacts(QueueFacts):
 def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> QuotaFacts:
     """Returns the quotas and refused pods of all namespaces with this queue system. Namespaces that
     could not be read, or have an invalid quantity in a quota, are in `unread_queues`."""
-    facts, unread = QuotaFacts(), {}
-    for name in sorted(config.namespaces_with("resource_quota")):
+    facts, unread, read = QuotaFacts(), {}, {}
+    for name in in_turn(config.namespaces_with("resource_quota"), int(time.time() // 60)):
         try:
-            own = _read_namespace(config, objects, name, with_pods)
+            read[name] = _read_namespace(config, objects, name, with_pods)
         except (KubeError, QueueError) as error:
             unread[name] = Unreadable(subject=f"the ResourceQuotas of {name}", error=str(error))
-            continue
+    unread = dict(sorted(unread.items()))  # the order of the reads has no effect on the plan
+    for _, own in sorted(read.items()):
         facts = QuotaFacts(
             quotas=facts.quotas + own.quotas,
             ignored=facts.ignored + own.ignored,
