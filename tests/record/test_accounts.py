@@ -1,4 +1,4 @@
-"""The accounting of a time span from lines of history, with manually computed numbers."""
+"""Tests of the figures that dnm computes from the history of a time span, by manual computation."""
 
 from __future__ import annotations
 

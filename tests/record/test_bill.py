@@ -1,4 +1,4 @@
-"""The usage report with manually computed numbers, and of a month with parts that add up."""
+"""Tests of the usage report: manually computed numbers, and parts of a month that add up to it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_lend_without_account_reports_no_use() -> None:
 
 
 def a_month(seed: int) -> list[HistoryLine]:
-    """Draws lends of twelve nodes: some cross the month's borders, fail, move, idle or continue."""
+    """Draws the history of lends of twelve nodes: some cross the month's ends, fail or move."""
     draw, lines, number = random.Random(seed), [], 0
     for node in (f"a{n:03}" for n in range(12)):
         hour = -draw.uniform(0, 60)
@@ -162,13 +162,13 @@ def a_month(seed: int) -> list[HistoryLine]:
 
 
 def _charge_numbers(account: str, cpu_seconds: int) -> dict[str, Any]:
-    """Returns the numbers of the history line that ends a charged lend."""
+    """Returns the field `numbers` of a history line that ends a lend charged to an account."""
     return {"account": account, "used": {"cpu": cpu_seconds}} if account else {}
 
 
 @pytest.mark.parametrize("seed", range(9))
 def test_parts_of_a_month_add_up_to_the_month(seed: int) -> None:
-    """Wherever the month is divided, each hour and each usage is counted once, in one part."""
+    """However the month is divided, each hour and each usage counts exactly once."""
     lines, border = a_month(seed), random.Random(seed).uniform(1, 743)
     full = bill(*lines)
     halves = bill(*lines, until=border) + bill(*lines, since=border)
@@ -181,7 +181,7 @@ def test_parts_of_a_month_add_up_to_the_month(seed: int) -> None:
 
 
 def summed(lends: tuple[Lend, ...], account: str) -> dict[str, float]:
-    """Returns the hours by kind, and the requests of pods as "cpu"."""
+    """Sums up an account's lends: the hours of each kind, and the CPU that pods requested."""
     total = Counter[str]()
     for lend in lends:
         if lend.account == account:

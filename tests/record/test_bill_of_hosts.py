@@ -1,5 +1,5 @@
-"""Lends without a start or an end in this host's history, because another host acted, and lends
-that moved. Each is charged to its account for the recorded time."""
+"""Tests of usage reports for lends without a start or an end in this host's history, because
+another host acted, and for moved lends. Each account pays for the recorded time."""
 
 from __future__ import annotations
 

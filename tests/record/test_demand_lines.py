@@ -1,4 +1,4 @@
-"""The record of demand has a line for each change of a queue's pods, and nothing else."""
+"""Tests that the record of demand has a line for each change of a queue's pods, and no others."""
 
 from __future__ import annotations
 

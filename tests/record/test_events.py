@@ -1,4 +1,4 @@
-"""The Events for lines of history and for waiting pods: values in, values out."""
+"""Tests of which Kubernetes Events dnm makes of history lines and of waiting pods."""
 
 from __future__ import annotations
 

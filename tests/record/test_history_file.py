@@ -1,4 +1,4 @@
-"""The history file: whole lines, each once, whatever has happened to the previous one."""
+"""Tests of the history file: complete lines, each only once, even after an interrupted write."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_written_history_line_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_history_line_is_recognized_with_its_numbers_reordered(tmp_path: Path) -> None:
-    """The line in the file has its numbers in another order."""
+    """A line is the same even if the file has its numbers in another order."""
     kept = history(tmp_path)
     first = msgspec.structs.replace(line(1), numbers={"used": {"cpu": 1, "a": 2}, "limit": {}})
     again = msgspec.structs.replace(line(1), numbers={"limit": {}, "used": {"a": 2, "cpu": 1}})
@@ -176,7 +176,7 @@ def test_total_size_of_history_files_is_bounded(tmp_path: Path) -> None:
 
 
 def test_repeated_lines_are_recognized_across_a_rotation(tmp_path: Path) -> None:
-    """A run was killed before its registry recorded the write. It happens again a month later."""
+    """Twice, a month apart, a run is killed after it wrote history and before the registry."""
     kept = history(tmp_path)
     kept.append([line(1), line(2)], NOW)
     kept.append([line(1), line(2), line(3)], NOW + 32 * DAY)

@@ -1,4 +1,4 @@
-"""A change of the nodes that jobs wait for, beside lent nodes, is a line. No change, no line."""
+"""Tests of history lines about how many nodes waiting jobs lack while nodes are lent."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_unlent_nodes_of_an_unobserved_time_are_not_recorded() -> None:
 
 
 def test_next_run_records_the_job_amount_after_a_command() -> None:
-    """A command is one line. The amount is compared with the last line, not the registry."""
+    """A command writes one line only. The next run compares with the last recorded amount."""
     before = registry(4, jobs(2), "2")
     after = record_operation(
         before, replace(before, nodes={"a000": a_lent_node()}), Operation(verb="forget"), CAUSE
@@ -134,7 +134,7 @@ def test_next_run_records_the_job_amount_after_a_command() -> None:
 
 
 def test_return_keeps_the_last_recorded_job_amount() -> None:
-    """The next line starts from it, however much later."""
+    """After all nodes are returned, a later line still continues from this amount."""
     before = registry(1, jobs(1), ALL)
     memory = record_change(before, replace(before, nodes={}), CAUSE).memory
     assert memory.jobs == {"a": ALL} and [line.kind for line in memory.unwritten] == ["node"]

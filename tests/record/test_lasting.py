@@ -1,4 +1,4 @@
-"""A lasting error is reported at once, after an hour, daily, and at its end."""
+"""Tests of lasting errors: a report at once, after an hour, then daily, and at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AWAY = "can't list the nodes: no route to 10.0.0.1"
 
 
 def reported_by_minute(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
-    """Returns the reports by minute; `errors` gives the errors from a minute on."""
+    """Returns (minute, report); `errors` has minute -> the errors of runs from then on."""
     facts: dict[str, LastingError] = {}
     now: list[str] = []
     rows = []
@@ -39,7 +39,7 @@ def test_lasting_error_is_reported_after_an_hour_and_daily() -> None:
 
 @pytest.mark.parametrize("interval", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)
 def test_error_that_occurred_once_is_not_reported_as_over(interval: timedelta) -> None:
-    """Holds for any time between runs, and for any check_interval_seconds."""
+    """An error must occur in two runs to be lasting, whatever the time between runs."""
     first = judge_errors({}, [AWAY], NOW)
     assert judge_errors(first.lasting, [], NOW + interval).over == ()
     second = judge_errors(first.lasting, [AWAY], NOW + interval)
@@ -69,7 +69,7 @@ def test_changing_times_do_not_make_an_error_a_new_error(
 
 
 def test_lasting_error_changes_no_memory_between_its_reports() -> None:
-    """A run without other changes then writes nothing."""
+    """Otherwise each run would write the registry while an error lasts."""
     first = judge_errors({}, [AWAY], NOW)
     first = judge_errors(first.lasting, [AWAY], NOW + MINUTE)  # two runs have had it
     for minute in range(2, 60):

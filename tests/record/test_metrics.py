@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them: of a whole run, of a failed run, of a killed one."""
+"""Tests of the metrics, as Prometheus parses them, after complete, failed and killed runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse(text: str) -> dict[str, Metric]:
 
 
 def values(text: str, name: str) -> dict[tuple[str, ...], float]:
-    """Returns values by their labels, without the instance's."""
+    """Returns labels (without the instance's) -> the value of a metric."""
     results: dict[tuple[str, ...], float] = {}
     for family in parse(text).values():
         for sample in family.samples:
@@ -180,7 +180,7 @@ def test_metrics_report_breakers_pause_and_cooldown() -> None:
 
 
 class Ran:
-    """A site that has lent two nodes, got one back, and writes its metrics."""
+    """A site with a metrics file that has lent two nodes and returned one."""
 
     def __init__(self, directory: Path) -> None:
         self.sandbox = Sandbox(directory / "sandbox").start()
@@ -270,7 +270,7 @@ def test_run_that_could_not_start_writes_failure_metrics(ran: Ran) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "1.7.2", "9" * 13, "9" * 400, "."])
 def test_failure_metrics_are_written_over_any_previous_content(tmp_path: Path, kind: str) -> None:
-    """Other programs often write in the directory too."""
+    """dnm replaces the file, whatever is in it, for example from another program."""
     path = tmp_path / "dnm.prom"
     if kind == "pipe":
         os.mkfifo(path)
@@ -363,7 +363,7 @@ def test_grafana_sdk_reads_the_complete_dashboard() -> None:
 
 
 def _lost(wanted: Any, found: Any, key: str = "") -> Iterator[str]:
-    """Returns the keys with different values."""
+    """Yields the keys with different values in two JSON documents."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         for name, value in wanted.items():
             yield from _lost(value, found.get(name, _NOT_THERE), name)

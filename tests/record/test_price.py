@@ -1,4 +1,4 @@
-"""The price that jobs paid by their queue's record: manually computed numbers, and invariants."""
+"""Tests of the price of lending: node-minutes that waiting jobs lacked, by the history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 24.0
 
 
 def lent(node: str, begin: float, end: float, **fields: Any) -> list[HistoryLine]:
-    """Returns lines of a node that joins at once, is used until its end, and is back at once."""
+    """Returns the history of a node that is lent and used from `begin` to `end`."""
     return [
         at(begin, "node", "lent", node, after="joining", **fields),
         at(begin, "node", "joined", node, before="joining", after="serving", **fields),
@@ -38,7 +38,7 @@ def look(hours: float, before: str, after: str, **more: Any) -> HistoryLine:
 
 
 def hours(*lines: HistoryLine, **more: Any) -> tuple[float, float, float, float]:
-    """Returns the lent, known, paid and used hours of the only type."""
+    """Returns the node-hours lent, with known jobs, paid by jobs, and used by pods."""
     (seen_price,) = account_for(*lines, days=1, **more).prices
     return (
         seen_price.lent / HOUR,
@@ -129,7 +129,7 @@ SIZE = {"counted": {"cpu": 128_000, "pods": 110}}
 def test_pods_had_a_node_from_joining_until_its_idle_time(
     request_line: HistoryLine, pods: int
 ) -> None:
-    """From the join until the idle time before the fence; a move takes the pods along."""
+    """Pods use a node from its join until it is idle before its fence, also after a move."""
     result = hours(
         request_line,
         at(2, "node", "lent", after="joining", numbers={"request": "r1"}),
@@ -196,7 +196,7 @@ def test_paid_time_is_within_observed_time_and_that_within_lent_time(
 
 
 def test_jobs_pay_for_lent_nodes_of_every_queue() -> None:
-    """Jobs pay for a node of any queue."""
+    """Waiting jobs of a partition lack each lent node that they could use, of whatever queue."""
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
     accounts = account_for(*lines, days=1)
     assert {stay.queue for stay in accounts.stays} == {QUEUE, "root.two"}

@@ -1,5 +1,5 @@
-"""An administrator's questions on the next morning: a day on the sandbox in virtual time, and the
-real command's answers."""
+"""Tests of an administrator's questions on the next morning: a day is played on the sandbox in
+virtual time, and the real commands answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY = timedelta(minutes=10)
 
 
 class Day:
-    """A site after its day: a failed conversion, a workshop, a manually edited limit, and the
+    """A site after a day with a failed conversion, a workshop, a manually edited limit, and the
     return of all nodes in the evening."""
 
     def __init__(self, directory: Path) -> None:

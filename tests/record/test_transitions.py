@@ -1,4 +1,4 @@
-"""Each transition is one line with its reason. No change, no line."""
+"""Tests of history lines: one for each change of the registry, with its reason, and no others."""
 
 from __future__ import annotations
 

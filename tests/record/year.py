@@ -1,8 +1,7 @@
-"""A year of history in seconds: the lines of a busy site's runs, by dnm's own writer.
+"""Writes a year of history of a busy site within seconds, by dnm's own code.
 
 Twelve nodes are lent on each working day to each of two queues, in a workshop's rhythm. The cap is
-reached, a conversion fails now and then, a limit follows, and jobs wait.
-"""
+reached, a conversion fails now and then, a limit follows, and jobs wait."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ NODE = {"cpu": 128_000, "memory": 256 * 10**9}
 
 
 def write_year(registry_path: Path, until: datetime, days: int = 365) -> int:
-    """Writes it and returns the number of lines."""
+    """Writes the history of a year up to `now`. Returns the number of lines."""
     history = History(registry_path, timedelta(days=400))
     number = 0
     for day in range(days, 0, -1):
@@ -59,7 +58,7 @@ def _day(midnight: datetime) -> Iterator[HistoryLine]:
 
 
 def _of_jobs(midnight: datetime) -> Iterator[HistoryLine]:
-    """Jobs wait from ten to three, for all lent nodes and then for four."""
+    """Returns a day's lines about jobs: they lack all lent nodes, then four, from ten to three."""
     steps = ((10, "wait", "none", "all", 40), (12, "wait", "all", "4", 4),
              (15, "none", "4", "none", 0))  # fmt: skip
     for hour, event, before, after, nodes in steps:
@@ -69,7 +68,7 @@ def _of_jobs(midnight: datetime) -> Iterator[HistoryLine]:
 
 
 def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLine]:
-    """Demand comes in four waves. All nodes are returned in the evening."""
+    """Returns a day's lines of a queue: four waves of lends, and all returns in the evening."""
 
     def at(minutes: float) -> datetime:
         return morning + timedelta(minutes=minutes)

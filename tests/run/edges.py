@@ -1,4 +1,4 @@
-"""The edges of a run as small models. Their state shows what a run has done."""
+"""Small models of what a run calls: cluster, Lease, converter. Their state shows its effects."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PROCESS = ConverterProcess(pid=77, start_ticks=5)
 
 
 class Leases(LeaseFake):
-    """The Lease of an instance on an API server with its clock, under optimistic locking.
-    `meanwhile`: what another client does before the next write."""
+    """The Lease of an instance, on an API server with a clock and optimistic locking. `meanwhile`
+    is called before the next write, to play another client."""
 
     secret_name = lease_name = "dnm/dnm-prod"
 
@@ -64,7 +64,7 @@ class Leases(LeaseFake):
 
 
 class Kube(KubeFake):
-    """Nodes, pods and the ConfigMap of the queues. `refuses`: the names of the calls that fail."""
+    """Nodes, pods and the queues' ConfigMap. `refuses` has the names of the calls that fail."""
 
     def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
@@ -181,7 +181,7 @@ def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:
 
 
 class Converter(ConverterFake):
-    """A converter that records its calls. Each call ends as `ends` gives, or continues."""
+    """A converter that records its calls. A call ends with the result in `ends`, or continues."""
 
     def __init__(self, batch: Iterable[BatchNode] = (), registry_path: Path | None = None) -> None:
         self.batch: dict[str, BatchNode] | Unreadable = {node.name: node for node in batch}

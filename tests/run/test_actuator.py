@@ -1,4 +1,4 @@
-"""The execution of a plan: dnm records it first, checks it again, and isolates each action."""
+"""Tests of executing a plan: dnm records it first, and one action's failure stops no other."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_action_reads_the_node_again_before_it_changes_it(
 
 
 class FollowedState(FileState):
-    """A registry that another run takes over after this run's first action."""
+    """A registry of which another run takes the Lease after this run's first action."""
 
     steps = 0
 
@@ -181,7 +181,7 @@ def test_node_with_a_foreign_mark_is_not_counted_and_stays_recorded(home: Path) 
 
 
 def test_node_that_joined_after_the_snapshot_is_neither_marked_nor_fenced(home: Path) -> None:
-    """It was returned, and another instance has lent it again and not marked it yet."""
+    """The Node of the snapshot is gone. Another instance has lent the machine since."""
     kube = Kube([a_node(mark=None, uid="new")])
     plan = Plan(
         registry=Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), uids={"a001": "old"},
@@ -225,7 +225,7 @@ def test_failed_action_does_not_stop_the_next_action(home: Path) -> None:
 
 
 def _growing() -> Plan:
-    """Builds a plan: a node has joined, another is to be fenced, one more is requested."""
+    """Builds a plan that marks a joined node, raises the limit, and requests another node."""
     world = World().lent("a001", Phase.JOINING).node("a001", mark=None)
     plan = world.plan()
     request = a_request(nodes_before=())
@@ -257,8 +257,8 @@ def test_failed_edit_ends_the_actions_and_drops_unstarted_requests(
 
 
 def test_failed_edit_keeps_the_recorded_ledger_and_starts_no_request(home: Path) -> None:
-    """Once, the record had the unwritten ledger, and the next run asked who had set the limits. It
-    is the same if another client has changed the text meanwhile."""
+    """Once, the registry had the ledger that was not written, so that the next run asked an
+    administrator about the limits. Another client may have changed the text meanwhile."""
     kube, plan = Kube([BARE]), _growing()
     kube.refuses.add("write queues")
     outcome = carry_out(home, kube, Converter(), plan)
@@ -404,7 +404,7 @@ def test_failed_return_is_retried_after_a_delay(home: Path) -> None:
 
 
 def test_return_that_could_not_be_started_backs_off_with_its_cause(home: Path) -> None:
-    """Once, dnm waited for a whole conversion time, and three failures named no cause."""
+    """Once, dnm waited for as long as a return takes, and three failures had no cause."""
     converter = Converter([AWAY])
     converter.refuses = True
     nodes = {"a001": a_lent_node(Phase.RETURNING, attempts=2)}

@@ -1,4 +1,4 @@
-"""Calendar files: read when they change, and kept as they were while they are unreadable."""
+"""Tests of calendar files: dnm reads changed ones, and keeps the events of unreadable ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENT = "[event:{0}]\nnamespace = dev\nfrom = 2026-12-02 09:00\nuntil = 17:00\nn
 
 
 class Place:
-    """A directory with calendars, and a registry that records each reading."""
+    """A directory with calendar files, and a registry that records the events in them."""
 
     def __init__(self, directory: Path, **changes: Any) -> None:
         self.directory = directory
@@ -37,7 +37,7 @@ class Place:
         return path
 
     def read(self) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Returns the nodes of each event, and the sentences about faulty files."""
+        """Reads the files as a run does. Returns event -> nodes, and messages about faults."""
         self.registry = read_calendars(self.config, self.registry)
         assert read_calendars(self.config, self.registry) == self.registry  # steady state
         nodes = {event.name: event.nodes for event in usable_events(self.config, self.registry)}
@@ -132,7 +132,7 @@ def test_missing_or_writable_events_dir_keeps_its_previous_events(of_files: Plac
 def test_number_of_event_files_read_is_bounded(
     of_files: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last reading of the other files stays valid."""
+    """Events of files beyond the bound stay as they were last read."""
     monkeypatch.setattr(calendars, "_MOST_FILES", 2)
     of_files.write("events.d/a2.ini", EVENT.format("d", 4))
     nodes, (output,) = of_files.read()
@@ -141,7 +141,7 @@ def test_number_of_event_files_read_is_bounded(
 
 
 def test_event_file_name_that_is_not_utf8_is_reported_and_skipped(of_files: Place) -> None:
-    """The name has a Latin-1 umlaut, which the registry could not store."""
+    """The file name has a Latin-1 umlaut, which the registry's JSON cannot store."""
     malformed = os.fsencode(of_files.config.events_dir or "") + b"/caf\xe9.ini"
     Path(os.fsdecode(malformed)).write_text(EVENT.format("x", 9))
     nodes, (output,) = of_files.read()

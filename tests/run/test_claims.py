@@ -1,5 +1,5 @@
-"""The real command on the sandbox, after its converter died midway or did not come from a run:
-reports of status, plan and check, and the next runs."""
+"""Tests of the real command after a converter died midway, or was not started by a run: what
+status, plan and check report, and what the next runs do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def claim(sandbox: Sandbox, *, finish: bool = False, **environment: str) -> None:
-    """Claims a003 by a converter that no run has started; it dies, or ends well."""
+    """Plays a converter for a003 that no run has started, and that dies or succeeds."""
     with sandbox.lock:
         begun = sandbox.conversion.begin(LEND, {**PROD, **environment})
     assert begun.operation is not None
@@ -86,7 +86,7 @@ def test_check_does_not_advise_deleting_the_reservation_of_an_adopted_node(
 
 
 def test_nodes_of_a_converter_without_claims_are_reported(sandbox: Sandbox, site: Site) -> None:
-    """A site's own converter claims, dies with the host, and lists no claims."""
+    """A site's own converter, which lists no claims, dies with its host during a lend."""
     sandbox.conversion.reports_claims = False
     converter = site.directory / "node-convert"
     converter.write_text(

@@ -1,4 +1,4 @@
-"""A node is returned despite a DaemonSet's pod, but not if a pod only claims to be one."""
+"""Tests that DaemonSet pods do not keep a node, and that a tenant's fake DaemonSet pod does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = {"pool": "elsewhere"}
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Builds a site with one lent node, after the end of its pods."""
+    """Builds a site with a lent node, on which all pods have ended."""
     set_up_workshop(sandbox, 2)
     sandbox.add_node("k1", cpu="1", memory="4G")
     site = Site(sandbox, tmp_path / "site")
@@ -31,7 +31,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def claim(site: Site, selector: dict[str, str]) -> None:
-    """Creates a DaemonSet of the tenant, and a pod on the lent node that names it as controller."""
+    """Creates a tenant's DaemonSet, and a pod on the lent node that names it as its owner."""
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "x"}]}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {**spec, "nodeSelector": selector}}
     made = site.sandbox.create({
@@ -49,7 +49,7 @@ def claim(site: Site, selector: dict[str, str]) -> None:
 
 
 def run_for(site: Site, minutes: int) -> list[str]:
-    """Returns the errors of the runs."""
+    """Plays a run each minute. Returns all errors."""
     errors: list[str] = []
     for _ in range(minutes):
         outcome = site.run().outcome

@@ -1,5 +1,5 @@
-"""The number of times that one run parses and judges the queue document, counted in whole runs over
-the sandbox's API. A run that edits parses its new text too, and no run parses a text twice."""
+"""Tests of how often a run parses and checks the queue document, counted in whole runs over the
+sandbox's API. A run that edits also parses its new text; no run parses a text twice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Counts(dict[CodeType, int]):
 
 @contextmanager
 def counting() -> Iterator[Counts]:
-    """Counts every call of this thread, because the sandbox's server has threads of its own."""
+    """Counts the function calls of this thread, in which dnm runs, not the sandbox's threads."""
     counts = Counts()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -71,7 +71,7 @@ def edits(ran: Pass) -> int:
 
 
 def lend(site: Site, cpu: str = "100") -> None:
-    """Plays runs up to the one in which the node joins."""
+    """Lends a node, up to the run in which it joins."""
     site.sandbox.add_pods(1, "dev", queue=QUEUE, cpu=cpu, memory="200G", run_seconds=300)
     assert not edits(site.run())
     site.sandbox.tick(60)
@@ -93,7 +93,7 @@ def test_run_in_which_a_node_joins_parses_old_and_new_document(site: Site) -> No
 
 
 class Meddled:
-    """The real client, with another writer between a run's plan and its write."""
+    """dnm's client, with another client that writes between a run's plan and its write."""
 
     def __init__(self, site: Site, kube: KubeClient) -> None:
         self.site = site

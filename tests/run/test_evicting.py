@@ -1,4 +1,4 @@
-"""Evictions: each pod is evicted once, never by force, and only behind dnm's own fence."""
+"""Tests of evictions: each pod once, never by force, and only while dnm has fenced the node."""
 
 from __future__ import annotations
 

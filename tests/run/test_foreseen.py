@@ -1,5 +1,5 @@
-"""An event, from its start of lending to its end, and an event with nodes reserved in Slurm, as
-runs on a sandbox."""
+"""Tests of an event of the calendar, as runs on a sandbox: from the first lend to its end, and with
+nodes reserved in Slurm."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_damaged_event_stays_in_effect_and_each_run_is_an_error(
 def test_headroom_threshold_alone_lends_a_node_in_a_single_run(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """All pods run, so only the plan itself finds that a node is needed."""
+    """All pods run, and their demand exceeds `headroom`. Only the plan shows this need."""
     set_up_workshop(sandbox, 3)
     sandbox.add_node("k1", cpu="128", memory="512Gi")
     site = Site(sandbox, tmp_path, headroom="0.9")
@@ -99,7 +99,7 @@ RESERVED = {"event_reservations": "true"}
 
 
 def reserving_site(sandbox: Sandbox, directory: Path) -> Site:
-    """Builds three machines and an event in two hours that needs two of them."""
+    """Builds a site with three machines and an event in two hours that needs two of them."""
     set_up_workshop(sandbox, 3)
     begins = Site(sandbox, directory).now() + 2 * HOUR
     event = (

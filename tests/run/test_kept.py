@@ -1,4 +1,4 @@
-"""Cluster data that dnm keeps between runs never causes the return of a node in use."""
+"""Tests that cluster data kept between runs never causes the return of a node in use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The registry in Kubernetes: one object, the same document, and one acting run at a time. The
-tests use the real client over HTTP and the sandbox's optimistic locking."""
+"""Tests of the registry in a Secret: the same document as in a file, and one acting run at a time.
+They use the real client over HTTP and the sandbox's optimistic locking."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ONE, TWO, THREE = (
 
 
 class Host:
-    """A host with its clock since boot, its place, and one run at a time."""
+    """A host with a clock that counts since its boot, and an identity in the Lease."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, name: str) -> None:
         self.site = Site(
@@ -83,7 +83,7 @@ def writes(sandbox: Sandbox) -> int:
 
 
 def wrote(host: Host, content: bytes) -> KubeState:
-    """Plays a whole run that writes this content."""
+    """Plays a run of the host that writes this registry."""
     state = host.run()
     state.write(content)
     state.end()
@@ -120,7 +120,7 @@ def test_second_of_two_simultaneous_runs_is_refused(east: Host, west: Host) -> N
 
 
 def test_run_that_planned_on_an_outdated_registry_writes_nothing(east: Host, west: Host) -> None:
-    """The other run has begun and ended since."""
+    """Another host's run has begun and ended since this one read the registry."""
     wrote(west, ONE)
     late = east.run()
     late.read()
@@ -179,7 +179,7 @@ def test_foreign_writes_to_the_lease_do_not_extend_a_dead_run(
 def test_converter_start_renews_the_lease_whatever_the_clock_shows(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
-    """The clock since boot stops too while a virtual machine is frozen."""
+    """While a virtual machine is frozen, its clock stops too, so it cannot show a lost Lease."""
     frozen = east.run()
     frozen.write(ONE)
     with pytest.raises(LockedError):
@@ -192,7 +192,7 @@ def test_converter_start_renews_the_lease_whatever_the_clock_shows(
 
 
 def a_pod(sandbox: Sandbox, directory: Path, name: str) -> Host:
-    """Builds a pod: its files are lost at the end, and another pod may have the same place."""
+    """Builds a host that is a pod: it loses its files at its end."""
     pod = Host(sandbox, directory, name)
     pod.place = Place(holder=f"{name}:/dev/shm/dnm", boot="of the machine")
     return pod
@@ -226,7 +226,7 @@ def test_pod_waiting_for_a_lease_ends_when_the_holder_renews_it(
 
 
 def test_only_observations_since_boot_count_for_the_lease_time(east: Host, west: Host) -> None:
-    """The holder's clock does not count, and an observation before a restart does not either."""
+    """A host waits by its own clock since it first observed the Lease, and since its own boot."""
     at_work = east.run()
     at_work.write(ONE)
     with pytest.raises(LockedError):
@@ -243,7 +243,7 @@ def test_only_observations_since_boot_count_for_the_lease_time(east: Host, west:
 
 
 def test_damaged_observation_file_is_ignored_and_rewritten(east: Host, west: Host) -> None:
-    """The file is not synced, so dnm ignores and rewrites whatever a power cut leaves of it."""
+    """The file is never synced, so a power cut may leave anything in it."""
     east.run().write(ONE)
     seen = west.config.lock_path.with_suffix(".seen")
     for content in (b'{"stamp":"\xff","boot":"","at":1}', b"\x00" * 80, b"[" * 1_000):
@@ -254,7 +254,7 @@ def test_damaged_observation_file_is_ignored_and_rewritten(east: Host, west: Hos
 
 
 def test_suspended_run_writes_nothing_after_another_run_began(east: Host, west: Host) -> None:
-    """Holds even if the other run has only begun."""
+    """Even a run that has only begun prevents writes of an earlier, suspended one."""
     asleep = east.run()
     asleep.write(ONE)
     with pytest.raises(LockedError):
@@ -441,7 +441,7 @@ def test_write_with_a_lost_answer_is_recognized(sandbox: Sandbox, east: Host, lo
 def test_first_write_with_a_lost_answer_is_recognized(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
-    """Covers the object and the Lease: a run that lost the answer continues with its next write."""
+    """The answer to the first write of Secret or Lease is lost; the next write succeeds."""
     for lost in ("secrets", "leases"):
         state = east.run()
         sandbox.fault("lost", path=lost, methods=("POST",), times=1)
@@ -491,7 +491,7 @@ def test_deleted_secret_is_not_an_empty_registry(sandbox: Sandbox, east: Host) -
 def test_kubernetes_state_before_the_move_is_refused_without_a_write(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
-    """Once, a second registry began before the move, and then dnm refused both."""
+    """Once, dnm began a second registry there before the move, and then refused both."""
     before = msgspec.structs.replace(east.config, registry_storage="file")
     save_registry(before, Registry())
     state = east.run()

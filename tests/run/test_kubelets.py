@@ -1,5 +1,5 @@
-"""Lends of a node type with kubelet settings on the sandbox: with correct settings, with settings
-that stop a kubelet from starting, and with a kubelet that reports others."""
+"""Tests of lends of a node type with kubelet settings: correct ones, ones with which no kubelet
+would start, and a kubelet that reports other values."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_kubelet_that_does_not_start_fails_the_node_with_a_likely_cause(
 
 
 def guaranteed(*memories: str) -> dict[str, object]:
-    """Returns the spec of a pod of the Guaranteed class, with such containers."""
+    """Returns the spec of a Guaranteed pod with a container for each amount of memory."""
     return {
         "containers": [
             {
@@ -198,7 +198,7 @@ TOPOLOGY = {
 def test_free_capacity_of_numa_nodes_is_read_if_the_role_permits(
     sandbox: Sandbox, tmp_path: Path, asks: bool
 ) -> None:
-    """A lent node has at most 50 GiB free on one NUMA node. A pod of 60 needs a new node."""
+    """A pod of 60 GiB does not fit on a NUMA node of the lent node, which has 50 GiB free."""
     site = a_site(sandbox, tmp_path)
     if not asks:
         refused = sandbox.fault("status", path="noderesourcetopologies", code=403)

@@ -1,4 +1,4 @@
-"""The Lease of an instance: a run takes it before it acts, and only one registry holds it."""
+"""Tests of the Lease of an instance: a run takes it before it acts; only one registry holds it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Host:
         return state
 
     def act(self) -> FileState:
-        """Takes the Lease, saves the registry, and ends as a run does."""
+        """Plays a run of this host: takes the Lease, saves the registry, and ends."""
         state = self.start()
         now = self.leases.now + self.skew
         try:
@@ -155,7 +155,7 @@ def _interrupt() -> None:
 
 
 def test_cloned_host_and_its_original_never_both_act(leases: Leases, make_host: MakeHost) -> None:
-    """The clone equals the original except for its boot."""
+    """The clone has the same host name and files as the original, but another boot id."""
     host, clone = make_host("east"), make_host("clone")
     places = {
         host: Place(holder="mgmt", home="h", boot="b1", up_for=timedelta(days=9)),
@@ -202,7 +202,7 @@ STEPS = st.lists(
 def test_two_registries_never_both_act_within_a_day(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
 ) -> None:
-    """Histories contain kills at each step, lost answers, sleep, wiped disks, and wrong clocks."""
+    """Random histories have kills at each step, lost answers, sleep, wiped disks, wrong clocks."""
     leases, directory = Leases(), tmp_path_factory.mktemp("hosts")
     directory.chmod(0o755)
     hosts = {name: Host(leases, directory, name) for name in ("east", "west")}
@@ -269,7 +269,7 @@ def test_write_of_a_possibly_suspended_run_is_fenced_off(
 def test_failed_fencing_of_a_suspended_run_keeps_the_lease(
     leases: Leases, make_host: MakeHost
 ) -> None:
-    """The next run can then try again; no other run acts beside the suspended one."""
+    """dnm could not exclude writes of the suspended run, so no other registry may act yet."""
     east = make_host("east")
     east.disk = take_lease(east.config, east.start(), east.disk, east.kube, NOW)
     east.kube.refuses.add("write queues")

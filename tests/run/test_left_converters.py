@@ -1,5 +1,5 @@
-"""A converter that takes longer than a run waits: the run leaves it running, and later runs serve
-other queues, log its output, and record its result. Real processes, on the sandbox's clock."""
+"""Tests of a converter that takes longer than a run waits: the run leaves it running, and later
+runs serve other queues, log its output, and record its result. They use real processes."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def release_converter(site: Site, direction: str) -> None:
-    """Lets the converters end, and waits for them."""
+    """Lets the running converters end, and waits for that."""
     keepers = [process for process in site.registry.open_calls.values() if process]
     (site.directory / f"go-{direction}").touch()
     wait_until(lambda: not any(process_of(process.pid) == process for process in keepers))
 
 
 def run(site: Site, code: int | None = 0) -> str:
-    """Plays a run a minute later. Returns its log and its output."""
+    """Plays a run, a minute after the last. Returns its log."""
     site.sandbox.tick(60)
     log = io.StringIO()
     handler = logging.StreamHandler(log)
@@ -149,8 +149,8 @@ def test_hanging_converter_is_ended_by_a_later_run(sandbox: Sandbox, site: Site)
 def test_failed_call_is_not_credited_with_the_nodes_of_the_next_call(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The real command: the second call's node belongs to the second call. Afterwards dnm reports
-    no incoming node, and no error."""
+    """Plays the real command: a call fails, and the next one lends a node. Then dnm reports no
+    incoming node and no error."""
     site = a_workshop_site(sandbox, tmp_path)
     sandbox.behave(direction="k8s", act=False, exit_code=1, stdout="")
     failed = site.command("run")
@@ -173,7 +173,7 @@ def test_failed_call_is_not_credited_with_the_nodes_of_the_next_call(
 
 
 def test_end_of_a_keeper_starts_no_second_converter(sandbox: Sandbox, site: Site) -> None:
-    """Two parallel `--set batch` calls would power-cycle a node twice."""
+    """The converter's parent died. A second `--set batch` would power-cycle the node again."""
     (site.directory / "go-k8s").touch()
     name = run_until_returning(site)
     keeper = site.registry.open_calls[name]

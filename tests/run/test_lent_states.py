@@ -1,4 +1,4 @@
-"""The stored form of a lent node: each phase has its own facts, and no others."""
+"""Tests of the stored form of a lent node: each phase has its own fields, and no others."""
 
 from __future__ import annotations
 

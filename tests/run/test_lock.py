@@ -1,4 +1,4 @@
-"""The lock beside the registry: closed to other users even if it was left open, with its holder."""
+"""Tests of the lock file: dnm closes an old one to other users, and names the holder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """Builds a configuration with a lock that every user can open."""
+    """Builds a configuration with a lock file that every user can open."""
     tmp_path.chmod(0o755)
     config = a_config(tmp_path)
     config.lock_path.touch()
@@ -46,7 +46,7 @@ def config(tmp_path: Path) -> Config:
 
 @contextmanager
 def held(path: Path, user: int = os.geteuid()) -> Iterator[int]:
-    """Holds the lock in a process that opened it for reading."""
+    """Starts a process that opens the file for reading and holds the lock. Yields its id."""
     command, pipe = [sys.executable, "-c", HOLD, str(user)], subprocess.PIPE
     with (
         open(path, "rb") as lock,

@@ -1,5 +1,5 @@
-"""The move of the registry into Kubernetes and back. Wherever it is killed, at most one place is
-active, and the same command completes it."""
+"""Tests of moving the registry into Kubernetes and back. Wherever the move is killed, at most one
+of the registries is active, and the same command completes it."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def at(config: Config, kind: Kind) -> Config:
 
 
 def without_memory(registry: Registry) -> Registry:
-    """Returns the registry without unwritten history and the words of the Lease."""
+    """Returns the registry without unwritten history and without ids of writes of the Lease."""
     return replace(registry, memory=Memory(), lease_words=())
 
 
 def active_places(config: Config) -> list[str]:
-    """Returns the places from which a run would act now."""
+    """Returns `file` and `kubernetes` if a run would act by the registry there."""
     lines = []
     for kind in ("file", "kubernetes"):
         try:
@@ -91,7 +91,7 @@ def test_previous_place_names_the_new_place_of_the_registry(site: Site) -> None:
 def test_other_hosts_name_the_host_that_has_the_registry_file(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks too that no advice leads to a second registry."""
+    """The error names the host and the file, and no advice in it leads to a second registry."""
     save_registry(at(site.config, "kubernetes"), LENT)
     monkeypatch.setattr(place, "_HOST", "east")
     move(site.config, "file")
@@ -173,7 +173,7 @@ def sites(sandbox: Sandbox, tmp_path: Path) -> Iterator[Site]:
 def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
     sandbox: Sandbox, tmp_path: Path, kind: Kind, kind_after: Kind
 ) -> None:
-    """Kills the move before and after each of its steps; then repeats it, or moves back."""
+    """Kills the move before and after each step; then repeats it, or moves back."""
     sandbox.add_namespace("dnm")
     fresh = sites(sandbox, tmp_path)
 
@@ -207,7 +207,7 @@ def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
 
 
 def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_path: Path) -> None:
-    """A host lends nodes from a file, and another host returns them from Kubernetes."""
+    """A host with a registry file lends nodes. After a move, another host returns them."""
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
@@ -228,7 +228,7 @@ def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_
 def test_move_begun_on_another_host_is_not_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry stays active in its place, and has changed there since."""
+    """The move was killed on another host. Its registry is still active and has changed."""
     monkeypatch.setattr(place, "_HOST", "east")
     save_registry(site.config, LENT)
 

@@ -1,6 +1,6 @@
-"""`readiness_checks` over HTTP with the real client: the reads and pods of a run, their order, and
-that a node gets no pods before its checks pass. Also `fault_conditions`, from the sign on the
-Node on."""
+"""Tests of `readiness_checks` over HTTP with the real client: what a run reads and which pods it
+creates, in which order, and that a node gets no pods before its checks pass. Also a test of
+`fault_conditions` from the Node's condition on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def entry(site: Site) -> LentNode:
 
 
 def join(site: Site) -> None:
-    """Plays runs until one has read the Node's details."""
+    """Plays runs until one has read what the checks of the joining node need."""
     for _ in range(9):
         site.run()
         site.sandbox.tick(MINUTE)

@@ -1,5 +1,5 @@
-"""Pods that wait for devices of dynamic resource allocation, or for their group: dnm's demand for
-each, read from an API server."""
+"""Tests of how dnm counts pods that wait for devices of dynamic resource allocation or for their
+group, read from an API server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gpu(name: str, **more: Any) -> dict[str, Any]:
 
 
 class Scene:
-    """A lent node a001 with published devices, and a pod that has one of them allocated."""
+    """A site with the lent node a001, its published devices, and a pod with one of them."""
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self.sandbox = sandbox
@@ -61,7 +61,7 @@ class Scene:
         self.sandbox.create({"apiVersion": API, "kind": kind, "metadata": metadata, **body})
 
     def offer(self, expression: str = PLAIN, *devices: dict[str, Any], slices: int = 1) -> None:
-        """Creates a device class, and by default two devices of a001."""
+        """Creates a device class, and devices of a001 (two by default)."""
         self.make("DeviceClass", "gpu", spec={"selectors": [{"cel": {"expression": expression}}]})
         settings = devices or (gpu("gpu-0"), gpu("gpu-1"))
         pool = {"name": "a001", "generation": 1, "resourceSliceCount": slices}
@@ -78,7 +78,7 @@ class Scene:
         })  # fmt: skip
 
     def wait(self, count: int, spec: dict[str, Any], cpu: str = "1", **more: Any) -> Plan:
-        """Returns the plan with that many pods waiting."""
+        """Adds `count` waiting pods. Returns dnm's plan."""
         self.sandbox.add_pods(count, "dev", queue=QUEUE, cpu=cpu, spec=spec, name="w", **more)
         return self.site.plan().plan
 
@@ -97,7 +97,7 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture
 def scene(lent: Scene) -> Iterator[Scene]:
-    """Yields the scene after the lend, and removes what a test adds."""
+    """Yields the scene, which is built once, and removes what a test adds."""
     sandbox = lent.sandbox
     before = names_in(sandbox)
     sandbox.requests.clear()
@@ -114,7 +114,7 @@ def reads_of_claims(sandbox: Sandbox) -> list[Any]:
 
 
 def names_in(sandbox: Sandbox) -> set[tuple[str, str, str]]:
-    """Returns (plural, namespace, name) of each object."""
+    """Returns (plural, namespace, name) of each object in the sandbox."""
     return {
         (plural, item["metadata"].get("namespace", ""), item["metadata"]["name"])
         for plural, objects in sandbox.store.dump()["objects"].items()
@@ -246,7 +246,7 @@ def test_unusual_device_claims_are_reported(scene: Scene, name: str) -> None:
 
 
 def test_scheduler_that_allocates_no_devices_is_lent_no_node(scene: Scene) -> None:
-    """YuniKorn 1.8 is one: it would bind the pods, and they would never start."""
+    """YuniKorn 1.8 allocates no devices: it would bind the pods, and they would never start."""
     scene.offer()
     scene.allocate("a pod that is gone")
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
@@ -311,7 +311,7 @@ def test_tenant_with_many_problems_leaves_the_notes_of_other_tenants() -> None:
 
 
 class Pages:
-    """A client that returns one page of each kind, with many copies of a claim."""
+    """A client that returns one page of each kind, of which that of claims is given."""
 
     list_items = ApiRequests.list_items
 

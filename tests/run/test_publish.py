@@ -1,4 +1,4 @@
-"""Events over HTTP with the real client: the Events in the API after runs, and their number."""
+"""Tests of the Events that runs create in the API, over HTTP with the real client."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_unanswered_event_delays_a_run_by_seconds_only(
 
 
 class Slow:
-    """A client that takes its time by its own clock, or refuses after some calls."""
+    """A client with a clock, by which each call takes `seconds`; it fails after some calls."""
 
     def __init__(self, seconds: float = 0, refuses_after: int = 10**9) -> None:
         self.seconds, self.refuses_after, self.taken, self.now = seconds, refuses_after, 0, 0.0

@@ -1,4 +1,4 @@
-"""Reports from the registry alone: the last run and idle times."""
+"""Tests of reports that need only the registry: about the last run and about idle times."""
 
 from __future__ import annotations
 

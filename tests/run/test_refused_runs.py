@@ -1,4 +1,4 @@
-"""A run of a registry that lost the Lease: which actions it omits, and which it still does."""
+"""Tests of a run with a registry that lost the Lease: the actions that it omits or still does."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def config(tmp_path: Path) -> Config:
 
 
 def cluster(*, leased: bool = False) -> tuple[Kube, Converter]:
-    """Builds a cluster with every action due: pods wait, a Node has no mark, one is to be fenced,
-    one to be returned. `leased`: another registry has the Lease."""
+    """Builds a cluster in which every action is due: pods wait, a Node lacks the mark, one is to be
+    fenced, one to be returned. With `leased`, another registry has the Lease."""
     nodes = [
         a_node("k1", mark=None, labels={}, allocatable={"cpu": 1, "pods": 1}),
         a_node("a001", mark=None),
@@ -95,7 +95,7 @@ def test_refused_run_changes_nothing(config: Config) -> None:
 
 
 def test_refused_run_ends_its_hanging_converters_and_starts_none(config: Config) -> None:
-    """They are processes of this host, so no other host can end them."""
+    """These converters are processes of this host, so no other host can end them."""
     hanging = a_request(since=LONG_AGO, converter=PROCESS)
     save_registry(config, Registry(nodes=lent(), requests=(hanging,)))
     kube, converter = cluster(leased=True)

@@ -1,4 +1,4 @@
-"""The registry on disk: it is atomic, it fails closed, and dnm reads the predecessor's form."""
+"""Tests of the registry file: atomic writes, a stop if unreadable, the predecessor's format."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ STEPS = ("registry.write", "registry.fsync", "registry.keep_previous", "registry
 
 
 def write_and_fail(path: Path, registry: Registry, fault: str) -> int:
-    """Writes in a separate process, and returns how that ended."""
+    """Writes the registry in a process with this fault. Returns its exit code."""
     program = (
         "import sys; from pathlib import Path; import msgspec;"
         "from tests.builders import write_registry; from dnm.model.registry import Registry;"
@@ -217,7 +217,7 @@ def test_registry_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_state_group_decides_the_readers_of_the_registry() -> None:
-    """Tries processes of another user: outside the group, in it, and in no group."""
+    """Reads the registry as another user: outside of state_group, in it, and without a group."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o711)
         path = a_config(Path(directory)).converted_nodes_path
@@ -227,7 +227,7 @@ def test_state_group_decides_the_readers_of_the_registry() -> None:
 
 
 def read_as(gid: int, path: Path) -> str:
-    """Reads as the user `nobody`, in one group."""
+    """Reads the registry in a process of an unprivileged user with one group."""
     program = (
         "import os, sys; from pathlib import Path; from dnm.run.state import FileState\n"
         "from tests.builders import a_config\n"
@@ -280,7 +280,7 @@ def test_named_pipe_as_registry_does_not_block(tmp_path: Path) -> None:
 
 
 def command_history(config: Config, *verbs: tuple[str, str, dict[str, str]]) -> None:
-    """Builds a history with these commands of an administrator, a minute apart."""
+    """Writes a history file with lines of these commands, a minute apart."""
     lines = [
         HistoryLine(
             schema=1, number=number, time=NOW + timedelta(minutes=number), run="r",

@@ -1,4 +1,4 @@
-"""A GitOps controller that resets the queue document: reported once, with its name and a count."""
+"""Tests of a GitOps controller that resets the queue document: one report, with a count."""
 
 from __future__ import annotations
 

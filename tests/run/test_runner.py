@@ -1,4 +1,4 @@
-"""A run from lock to record: its writes, the objects that it leaves unchanged, its exit code."""
+"""Tests of a whole run: its writes, the objects that it leaves unchanged, its exit code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_unreachable_cluster_is_an_error_without_changes(config: Config) -> None
 def test_run_killed_after_its_history_reuses_no_number(
     config: Config,
 ) -> None:
-    """A run that cannot act saves nothing before its history."""
+    """A run that cannot act writes history before the registry, with numbers for the lines."""
     with struck_at("history.append", "after", KeyboardInterrupt()):
         run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     later = NOW + timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""Runs and converters beside another client that writes the same Nodes, over HTTP."""
+"""Tests of runs and converters while another client writes the same Nodes, over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two hosts with one registry in Kubernetes: runs on both, and an administrator's commands."""
+"""Tests of two hosts with one registry in Kubernetes: runs on both, administrators' commands."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 @pytest.fixture
 def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Site]:
-    """Builds two hosts, and pods for two nodes in a full queue. They count as hosts even if the
-    tests run in a pod."""
+    """Builds two hosts, and pods that need two nodes in a full queue. dnm takes them for hosts even
+    if the tests themselves run in a pod."""
     (tmp_path / "machine-id").write_text("0123456789abcdef" * 2)
     monkeypatch.setattr(place, "_MACHINE_ID", tmp_path / "machine-id")
     sandbox.add_namespace("dnm")
@@ -35,7 +35,7 @@ def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def play(hosts: tuple[Site, Site], sandbox: Sandbox, rounds: int = 14) -> list[int]:
-    """Plays runs on both hosts in turn, half a minute apart. Returns the lent nodes after each."""
+    """Plays runs on both hosts in turn. Returns the number of lent nodes after each run."""
     lent = []
     for number in range(rounds):
         assert hosts[number % 2].run().exit_code == 0

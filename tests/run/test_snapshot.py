@@ -1,4 +1,4 @@
-"""The reads of a run. A failed read leaves a value in place of the list."""
+"""Tests of what a run reads. A failed read becomes a value in place of the list."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cluster(Kube):
 
 
 class Batch(Converter):
-    """A converter with every call running, each under its key."""
+    """A converter of which all calls are running; each names a node like its key."""
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset(processes)
@@ -98,7 +98,7 @@ def test_unreadable_document_is_reported_by_name() -> None:
 
 
 def test_snapshot_reads_the_same_document_key_as_the_writer() -> None:
-    """YuniKorn's defaults may name the key, even if the site's ConfigMap has another key."""
+    """The ConfigMap has several keys. The one that YuniKorn uses may be set in its defaults."""
     configs = queue_map()
     both = {"queues.yaml": "partitions: []", "ours.yaml": configs.data["queues.yaml"]}
     configs = replace(configs, data=both)
