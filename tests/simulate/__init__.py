@@ -1,1 +1,1 @@
-"""Tests of dnm/simulate. tests/economy/test_world.py tests the rules of the simulated world."""
+"""Tests of dnm/simulate; those of its simulated world are in tests/economy/test_world.py."""

@@ -1,5 +1,5 @@
-"""Jobs from the output of sacct: a line without data is counted, and a text that is not sacct's is
-refused."""
+"""Tests of parsing jobs from the output of sacct: dnm counts lines without data, and refuses other
+text."""
 
 from __future__ import annotations
 

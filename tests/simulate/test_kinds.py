@@ -1,4 +1,4 @@
-"""Counts of equal pods, minute by minute, become pods again: the fewest that explain the counts."""
+"""Tests of the replay of demand: recorded counts of equal pods become the fewest possible pods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def demand_line(
 
 
 def replayed(counts: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], int]:
-    """Returns (arrival, duration) of each pod in minutes, and how many ended before a start."""
+    """Replays (pending, bound) counts. Returns (arrival, duration) of pods, and the unstarted."""
     replay = KindReplay()
     for minute, (pending, bound) in enumerate(counts):
         replay.add(demand_line(minute, pending, bound))
@@ -63,7 +63,7 @@ def test_fewest_pods_that_explain_the_counts_are_replayed(name: str) -> None:
 
 
 def lasted(lines: Sequence[tuple[int, ...]]) -> list[float]:
-    """Returns the minutes that each pod ran, from lines with the number of arrivals."""
+    """Replays (pending, bound, arrived) counts. Returns the minutes that each pod ran."""
     replay = KindReplay()
     for minute, (pending, bound, arrived) in enumerate(lines):
         replay.add(demand_line(minute, pending, bound, arrived))
@@ -93,7 +93,7 @@ def test_replayed_pods_arrive_in_the_minute_before_they_are_seen() -> None:
 
 
 def test_gang_is_replayed_with_its_size_and_starts_complete() -> None:
-    """Two gangs of three: the second one's last pod gets a node three minutes after its first."""
+    """There are two gangs of three pods. In the second, one pod starts three minutes later."""
     replay = KindReplay()
     for minute, pending, bound, arrived in (
         (0, 6, 0, 6), (1, 3, 3, 0), (2, 2, 4, 0), (5, 0, 6, 0), (10, 0, 3, 0), (15, 0, 0, 0)
@@ -120,7 +120,7 @@ GANGS = {
 
 @pytest.mark.parametrize("name", GANGS)
 def test_gang_that_shrinks_or_grows_stays_a_single_gang(name: str) -> None:
-    """The number of pods is the size if no annotation has it. All pods have ended in minute 9."""
+    """Without an annotation, the number of pods is the gang's size. All have ended in minute 9."""
     lines, expected = GANGS[name]
     replay = KindReplay()
     for minute, pending, bound, came, gang in lines:
@@ -132,13 +132,13 @@ def test_gang_that_shrinks_or_grows_stays_a_single_gang(name: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
 def test_replay_keeps_the_recorded_pod_minutes(counts: list[tuple[int, int]]) -> None:
-    """The pod-minutes equal those of the record, for any assignment to pods."""
+    """However counts are assigned to pods, the sum of their minutes equals the record's."""
     spans, _ = replayed([*counts, (0, 0)])
     assert sum(lasted for _, lasted in spans) == sum(bound for _, bound in counts)
 
 
 class Lived(NamedTuple):
-    """A pod with its times in minutes."""
+    """A pod's arrival, and how long it waited and ran, in minutes."""
 
     came: int
     waited: int
@@ -151,7 +151,7 @@ LIVES = st.builds(Lived, st.integers(1, 5), st.integers(0, 3), st.integers(1, 9)
 @given(st.lists(LIVES, max_size=5))
 @example([Lived(1, 0, 9), Lived(1, 0, 2), Lived(1, 3, 1), Lived(2, 0, 3)])
 def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
-    """dnm counts seconds before a run, so that each subset of the pods has a different sum."""
+    """The record has a sum of creation times. In this test, each subset of pods has another sum."""
     replay = KindReplay()
     expected: list[tuple[datetime, datetime, int]] = []
     for minute in range(20):
@@ -173,7 +173,7 @@ def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
 
 @pytest.mark.parametrize("pods", [50, 500])
 def test_pods_seen_by_several_runs_of_a_minute_arrive_once(pods: int) -> None:
-    """A conversion's end can start a run: each reports all arrivals of the minute before."""
+    """Each of several runs in a minute reports all arrivals since a minute before it."""
     at, replay = int(NOW.timestamp()), KindReplay()
     for seconds, bound in ((30, 4), (40, 4), (50, pods), (58, pods), (120, 0)):
         seen = Seen()
@@ -186,7 +186,7 @@ def test_pods_seen_by_several_runs_of_a_minute_arrive_once(pods: int) -> None:
 
 
 def test_pods_with_the_nearest_creation_sum_end_first() -> None:
-    """A hundred pods, every second one ends: too many subsets to try."""
+    """Fifty of a hundred pods end. There are too many subsets to try all, so the sum is near."""
     at, replay = int(NOW.timestamp()) - 100, KindReplay()
     for minute, owner in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # odd ones end
         seen = Seen()

@@ -1,4 +1,4 @@
-"""The scheduler's order: of the pending pods, the first one that fits starts first."""
+"""Tests of the simulated scheduler: of the pending pods, the first one that fits starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_pod(number: int, kind: int) -> PodState:
 def test_pending_pods_are_tried_in_order_until_their_kind_does_not_fit(
     kinds: list[int], room: list[tuple[int, ...]]
 ) -> None:
-    """The result equals that of a search through all pending pods each time."""
+    """The fast search gives the same result as one through all pending pods."""
     pods = [a_pod(number, kind) for number, kind in enumerate(kinds)]
     pending, plain = PendingPods(), list(pods)
     for pod in pods:

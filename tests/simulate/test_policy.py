@@ -1,4 +1,4 @@
-"""Omitted runs would have done nothing: the figures equal those with every run."""
+"""Tests that the simulator only skips runs that would do nothing: figures stay the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_skipped_run_would_have_done_nothing(make) -> None:  # type: ignore[no-u
 
 
 def test_newly_learned_idle_time_releases_idle_nodes() -> None:
-    """The idle time at its end was longer than the one after it was learned."""
+    """When an idle time ends, dnm may learn a shorter one, which already applies."""
     check_runs_left_out(replace(full_batch(5, 2 * DAY), lasts=DAY))
 
 
@@ -48,7 +48,7 @@ def check_runs_left_out(some: Workload) -> None:
 
 
 def test_plan_errors_are_reported_once_and_failures_are_counted() -> None:
-    """A limit that no document can contain is an error; a failed conversion is not."""
+    """A limit that no document can have is an error; failed conversions are only counted."""
     some = replace(failing(1, DAY / 2), fails=0.7)
     policy = DnmPolicy(some)
     figures = play(some, policy)[1]
@@ -60,7 +60,7 @@ def test_plan_errors_are_reported_once_and_failures_are_counted() -> None:
 
 @pytest.mark.parametrize("seconds", [300, 1])
 def test_repeated_return_changes_nothing_in_the_simulation(seconds: int) -> None:
-    """A boot takes longer than join_timeout_seconds, so the plan repeats the call."""
+    """A simulated boot takes longer than join_timeout_seconds, so dnm repeats the call."""
     some = oscillation(1, DAY / 4)
     config = make_config(some, join_timeout=timedelta(seconds=seconds))
     figures, _ = play_under(some, config)
@@ -68,7 +68,7 @@ def test_repeated_return_changes_nothing_in_the_simulation(seconds: int) -> None
 
 
 def test_excluded_nodes_of_the_site_are_not_simulated() -> None:
-    """The simulation has the nodes that may be lent, and puts them in no partition."""
+    """Only the nodes that may be lent are simulated, without their partitions."""
     some = oscillation(1, DAY / 8)
     kept = dict.fromkeys(("partitions", "features", "reservations"), ("debug",))
     config = make_config(some, **{f"exclude_{key}": names for key, names in kept.items()},
@@ -80,7 +80,7 @@ def test_excluded_nodes_of_the_site_are_not_simulated() -> None:
 
 
 def test_simulated_document_has_the_limits_and_their_ancestors() -> None:
-    """Queues without a setting have no limit."""
+    """Queues that the workload does not mention have no limit."""
     deep, other = "root.a.b.c", "root.d"
     limits = {deep: limit(80, 320), other: limit(1, 2, 3), "root.a": limit(500, 600)}
     made = workload("some", [], limits, (free(1, 1),), {}, 1, DAY)

@@ -1,4 +1,4 @@
-"""Pods from the history, as far as it has their data. dnm's own writer writes a day and more."""
+"""Tests of replaying pods from the history, as far as it has them. dnm's own code writes it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_replayed_cluster_has_only_the_capacity_in_use(lines: list[HistoryLine])
 
 
 def test_recorded_demand_is_replayed_pod_by_pod(lines: list[HistoryLine]) -> None:
-    """Then the lends add no pods, and the permanent nodes fill the limit."""
+    """With recorded demand, lends add no pods. Permanent nodes have capacity for the limit."""
     seen = [demand(0, 3, 0), demand(5, 0, 3), demand(65, 0, 0)]
     recorded = read([*lines, *seen])
     made = workload(recorded)
@@ -114,7 +114,7 @@ def demand(minute: int, pending: int, bound: int) -> HistoryLine:
 
 
 def test_currently_lent_node_was_needed_until_its_idle_time(lines: list[HistoryLine]) -> None:
-    """The last lines are omitted: the registry has the state of their node."""
+    """The history has no end of this lend; the registry shows since when the node is idle."""
     first = next(line for line in lines if line.event == "joined")
     until = [line for line in lines if line.time <= first.time]
     idle = first.time + timedelta(hours=2)
@@ -178,7 +178,7 @@ def test_queue_with_an_unknown_limit_is_left_out(lines: list[HistoryLine]) -> No
 def test_short_demand_history_is_not_used(
     lines: list[HistoryLine], days: int, is_young: bool
 ) -> None:
-    """Ten days of lends: demand of less than half of them is not used."""
+    """If the recorded demand covers less than half of ten days, only the lends are used."""
     seen = demand(int(timedelta(days=6 - days).total_seconds()) // 60, 3, 0)
     recorded = read([*lines, seen])
     assert recorded.since == (lines[0].time if is_young else seen.time)
@@ -189,7 +189,7 @@ def test_short_demand_history_is_not_used(
 
 
 def test_nodes_lent_before_the_history_are_replayed(lines: list[HistoryLine]) -> None:
-    """They were lent before the first line and not returned: their pods had them all the time."""
+    """Nodes lent before the first line, and never returned, were used all the time."""
     long_ago = NOW - timedelta(days=400)
     serving = a_lent_node(
         Phase.SERVING, since=long_ago, counted={"cpu": 128_000, "pods": 110},

@@ -1,4 +1,4 @@
-"""A workload file of an administrator: its result, and a sentence for each error."""
+"""Tests of an administrator's workload file: its simulation, and a message for each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces of equal priority share scarce nodes fairly."""
+"""Tests that namespaces of equal priority share scarce nodes fairly."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def sizing_of(
     priorities: dict[str, int] | None = None,
     types: tuple[str, ...] = ("a",),
 ) -> Sizing:
-    """Sizes for that many pods of each namespace, each of which needs a node. The first namespace
-    has waited longest. `lent`: joining nodes, which are full once they have joined."""
+    """Returns the sizing for `wanted` pods of each namespace, each of which needs a node. The first
+    namespace has waited longest. `lent` are joining nodes that existing pods will fill."""
     lent, priorities = lent or {}, priorities or {}
     conf = config(
         namespaces={
@@ -147,8 +147,8 @@ counts = st.integers(0, 6)
 def test_namespace_gets_no_node_before_a_namespace_with_fewer_nodes(
     wanted: dict[str, int], lent: dict[str, int], priorities: dict[str, int], cap: int
 ) -> None:
-    """Lent nodes count. So a namespace gets a second node from a scarce cap only when each other
-    one of its priority that can use a node has one."""
+    """Lent nodes count too. A namespace gets a second scarce node only when each other namespace of
+    its priority that can use one has a node."""
     got = granted(sizing_of(wanted, budget(total=cap), lent, priorities))
     assert sum(got.values()) == min(cap, sum(wanted.values()))
     for name in NAMES:

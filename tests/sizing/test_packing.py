@@ -1,4 +1,4 @@
-"""Placement of pods on nodes, and packing of pods together: tables and properties."""
+"""Tests of placing pods on nodes, and of packing several pods on the fewest nodes."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def check(problem: Problem, packing: Packing) -> None:
 @settings(max_examples=300, deadline=None)
 @given(problems())
 def test_packing_respects_every_constraint(problem: Problem) -> None:
-    """Checks too that no leftover pod fits any available new node."""
+    """Nodes have no more than they can hold, and no unpacked pod fits on an available node."""
     packing = least_nodes(problem)
     check(problem, packing)
     assert least_nodes(problem) == packing
@@ -272,7 +272,7 @@ def test_already_requested_nodes_are_filled_first() -> None:
 
 
 def test_pods_of_a_topology_domain_get_a_single_new_node() -> None:
-    """Two nodes are opened for others. Best fit takes the second one, which is fuller."""
+    """Two new nodes are open for other pods. The group goes to the second one, which is fuller."""
     requests = {(6, 0): (0,), (8, 0): (0, 1), (2, 0): (0, 1), (0, 1): (0, 1)}  # so two orders
     items = tuple(
         Item(request=request, count=3 if request == (2, 0) else 1, node_classes=frozenset(),

@@ -1,8 +1,7 @@
-"""Packing compared with the true optimum, on small instances that an exhaustive search can solve.
+"""Tests of packing against the optimum, on small problems that an exhaustive search can solve.
 
-Another algorithm than the product's finds the optimum here: it fills one node at a time with
-maximal subsets of the remaining pods, over all subsets.
-"""
+The optimum comes from another algorithm than dnm's: it fills one node at a time with each maximal
+subset of the remaining pods."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def optimum(problem: Problem) -> int:
     def fillings(
         free: Vector, left: tuple[int, ...], allowed: tuple[bool, ...]
     ) -> list[tuple[int, ...]]:
-        """Returns all maximal count vectors that fit a node."""
+        """Returns the largest combinations of pods that fit on a node."""
         ranges = [range((have if may else 0) + 1) for have, may in zip(left, allowed, strict=True)]
         fitting = [
             chosen

@@ -1,4 +1,4 @@
-"""The return of idle nodes: which go, which stay and why. No return causes a new request."""
+"""Tests of which idle nodes are returned, which stay and why. No return causes a new request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GOES, NEEDED, READY = Reason.IDLE_LONG_ENOUGH, Reason.NEEDED, Reason.KEPT_READY
 
 
 def row(name: str, reasons: dict[str, ReasonText], part: str = "", **scene: Any) -> Any:
-    """Builds a case: the verdict's reason and sentence part for each candidate; then the scene."""
+    """Builds a case: node -> reason of its verdict, a part of the sentence, and the scene."""
     return pytest.param(reasons, part, scene, id=name)
 
 
@@ -57,7 +57,7 @@ TWO: dict[str, Any] = {
 
 
 def limited(cores: float, gb: float, nodes: int) -> dict[str, Any]:
-    """Returns the queue's limits with these lent nodes counted."""
+    """Returns limits of these cores and GB, raised by the size of so many lent nodes."""
     return {"limits": tree(dev=size(cores + 128 * nodes, gb + 256 * nodes))}
 
 
@@ -163,7 +163,7 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
 def without(
     scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, away: Any
 ) -> dict[NodePool, int]:
-    """Returns the demand after these nodes have left, with all pods being old."""
+    """Returns how many nodes dnm would request after the nodes `away` have left."""
     limits = {}
     for path, limit in scene["limits"].items():
         left = dict(limit.max)
@@ -214,7 +214,7 @@ def test_type_with_the_longest_idle_node_is_released_first() -> None:
 
 
 def test_pods_that_ignore_an_idle_node_keep_it_for_its_idle_time_only() -> None:
-    """Capacity and quota were free for ten minutes, and the pods did not start."""
+    """The pods did not start although capacity and quota were free for the whole idle time."""
     stuck = pods(3, SMALL, ago=700)
     scene = {**with_nodes("a001"), **limited(800, 3200, 1), "pods": stuck}
     chosen, conf, result, _ = decide(scene)
@@ -258,8 +258,8 @@ def test_pods_that_may_still_start_keep_the_node(scene: dict[str, Any]) -> None:
 
 
 def test_pods_too_large_for_a_returned_node_request_no_other_node() -> None:
-    """The data sheet has 128 cores, the node 126. The pod of 127 stays pending, the node is
-    returned, and the data sheet alone causes no other lend."""
+    """The node type is declared with 128 cores, but the node has 126. A pod of 127 stays pending,
+    the node is returned, and dnm lends no other one for it."""
     stuck = pods(1, size(127, 16), ago=5000)
     scene: dict[str, Any] = {
         "nodes": [lent("a001", more={"cpu": 126_000})],

@@ -1,4 +1,4 @@
-"""Rules that one changed sign, word or default would break: each has a scene and its answer."""
+"""Tests of rules that a wrong sign or default would break, each with a scene and a result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def by_type(sizing: Sizing, queue: str = DEV) -> dict[str, int]:
 
 
 def test_missing_resource_of_a_type_is_not_expected_from_its_nodes() -> None:
-    """A node without cards that one queue gets adds none for the next queue's pod."""
+    """A node of a type without GPUs, lent for one queue, gives no GPU to the next queue's pod."""
     open_to_all = {"tolerations": (Toleration(operator="Exists"),)}
     some = pods(1, SMALL, ago=900, shape=open_to_all)
     some += pods(1, {**SMALL, CARD: 1}, namespace="gpu", app="g", name="g", shape=open_to_all)
@@ -58,7 +58,7 @@ def test_missing_resource_of_a_type_is_not_expected_from_its_nodes() -> None:
 
 
 def test_nodes_of_the_own_namespace_are_preferred() -> None:
-    """Two namespaces share the queue and the type; each gets its own node."""
+    """Two namespaces share a queue and a node type, and each gets a node."""
     both = {name: policy(name, DEV, "a") for name in ("aaa", "dev", "zzz")}
     types = {"a": msgspec.structs.replace(TYPES["a"], taints=(TAINT,))}
     anything = {"tolerations": (Toleration(operator="Exists"),)}
@@ -69,7 +69,7 @@ def test_nodes_of_the_own_namespace_are_preferred() -> None:
 
 
 def test_pod_that_names_its_node_uses_only_that_node() -> None:
-    """The nodes differ only in their names, and the other one is full."""
+    """The nodes differ only in their names, and the one that the pod does not name is full."""
     name = Requirement(key="metadata.name", operator="In", values=("k2",))
     own = {"node_affinity": (NodeSelectorTerm(fields=(name,)),)}
     nodes = node_supply([node("k1"), node("k2", cores=4, gb=16)])
@@ -154,7 +154,7 @@ def test_queue_ancestors_exclude_root_and_unconfigured_queues() -> None:
 
 
 def test_pods_without_quota_leave_free_capacity_to_other_queues() -> None:
-    """All of the pods fit the node, one fits the quota, and no further node is available."""
+    """All pods would fit on the only node, but just one fits the quota."""
     both = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(16, SMALL) + pods(15, SMALL, namespace="lab", name="l", app="l", ago=90)
     limits = tree(dev={"cpu": 4000}, lab={})
@@ -183,7 +183,7 @@ def test_larger_of_two_gangs_is_the_largest_gang() -> None:
 
 
 def test_promised_gang_members_have_no_volume_claims_yet() -> None:
-    """Placeholders have no claims: the first pod's own lost claim does not block the others."""
+    """The first pod's volume claim is lost. Pods that do not exist yet have none."""
     group = TaskGroup(name="w", min_member=3, min_resource={**SMALL, "pods": 1})
     first = pods(1, SMALL, task_group="w", task_groups=(group,), claims=("lost",))
     result = demand(first, config(), tree())
@@ -194,7 +194,7 @@ def test_promised_gang_members_have_no_volume_claims_yet() -> None:
 
 
 def test_quota_granted_to_a_queue_is_used_up_for_its_sibling() -> None:
-    """Two groups of a queue fill the parent's limit, so a group of the sibling lacks quota."""
+    """Two groups of pods of a queue use up the parent's limit, so that its sibling lacks quota."""
     lab = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(1, SMALL, ago=900) + pods(1, size(2, 8), ago=800, name="q")
     some += pods(1, size(2, 8), namespace="lab", app="l", name="l", ago=90)

@@ -1,7 +1,6 @@
-"""Quota and free capacity together: data in, verdict and reason out, a row for each rule and trap.
+"""Tests of how quota and free capacity together decide a queue's verdict, with a row for each rule.
 
-Rows named `defect N` are defects of the predecessor with the same data.
-"""
+Rows named `defect N` have the data of a defect of dnm's predecessor."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ def selecting(what: str, value: str) -> dict[str, Any]:
 
 
 def affinity(key: str = HOSTNAME, anti: bool = True) -> dict[str, Any]:
-    """Returns a pod shape that repels, or has to be beside, pods of the same application."""
+    """Returns shape fields of a pod that must not, or must, run beside pods of its application."""
     alike = (Requirement(key="app", operator="In", values=("db",)),)
     term = PodAffinityTerm(topology_key=key, anti=anti, expressions=alike)
     return {"pod_affinity": (term,), "labels": (("app", "db"),)}
@@ -98,9 +97,9 @@ VERDICTS = {**dict.fromkeys(NONE, KEEP), **dict.fromkeys(WAITS, WAIT)}
 def row(
     name: str, reason: ReasonText, part: str = "", wanted: int | dict[str, int] = 1, **scene: Any
 ) -> Any:
-    """Builds a case: the reason, a part of the sentence (of the verdict or of a pod that no node
-    helps), and the number of nodes; then the scene: pods, nodes and other inputs. The limits are
-    high."""
+    """Builds a case: the expected reason, a part of the sentence (about the queue or a pod that no
+    node helps), and the number of nodes; then the scene of pods, nodes and others. By default,
+    limits are high."""
     return pytest.param(reason, part, wanted, {"limits": ROOMY, **scene}, id=name)
 
 
@@ -591,7 +590,7 @@ def shares(
 
 
 def test_scarce_nodes_go_to_the_queue_with_the_longest_wait() -> None:
-    """Defect 20: the order in the configuration decided."""
+    """In the predecessor, the order in the configuration decided (defect 20)."""
     free = Reason.LACKS_NODES
     first = Reason.OUTRANKED
     assert shares(THREE, OF_ALL, budget(total=2)) == {
@@ -614,7 +613,7 @@ def test_queue_does_not_take_the_node_type_of_another_queue() -> None:
 
 
 def test_unhelpable_pod_does_not_put_its_queue_first() -> None:
-    """Otherwise an old pod that waits for a selector would win every scarce node."""
+    """An old pod with a selector that no node has would otherwise win every scarce node."""
     stuck = pods(1, SMALL, ago=9000, name="stuck", shape={"node_selector": (("zone", "b"),)})
     assert shares(THREE, [*stuck, *OF_ALL], budget(total=1))["lab"] == (1, Reason.LACKS_NODES)
 
@@ -631,7 +630,7 @@ def test_new_node_open_to_all_serves_other_queues_too() -> None:
 
 
 def test_node_for_a_queue_raises_the_ancestor_for_its_sibling() -> None:
-    """The ancestor's quota is too small for both; one node raises it enough."""
+    """The ancestor's quota is too small for both queues, but one node raises it enough."""
     some = [pod for pod in OF_ALL if pod.namespace != "gpu"]
     results = shares(THREE, some, budget(total=9), nodes=K1, anvil=size(2, 1000))
     assert sorted(count for count, _ in results.values()) == [0, 0, 1]

@@ -1,4 +1,4 @@
-"""Nothing is lent for a Workload that idle nodes, caps and floors cannot complete."""
+"""Tests that dnm lends for a Workload of Kueue only if enough nodes for all of it can be lent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ON_A_NODE = 16  # pods
 
 
 class Job(NamedTuple):
-    """A Workload of equal pods; `least` 0: all of them."""
+    """A Workload of equal pods, of which Kueue admits at least `least` together (0 means all)."""
 
     size: int
     least: int = 0
@@ -63,7 +63,7 @@ def sizing_of(
     is_strict: bool = False,
     **settings: Any,
 ) -> Sizing:
-    """Returns the sizing for Workloads that Kueue has not admitted. `existing`: idle lent nodes."""
+    """Returns the sizing for Workloads that wait, with `existing` idle lent nodes."""
     conf = config(**settings)
     names = [f"a{number:03}" for number in range(existing)]
     quota = {name: amount * existing for name, amount in size(128, 256).items()}
@@ -76,7 +76,7 @@ def sizing_of(
 
 
 def admit(jobs: tuple[Job, ...], free: int, is_strict: bool = False) -> list[int]:
-    """Returns how many pods of each Workload Kueue admits with quota for `free` pods."""
+    """Returns how many pods of each Workload Kueue would admit with quota for `free` pods."""
     counts = []
     is_blocked = False
     for job in jobs:
@@ -138,7 +138,7 @@ def test_workload_gets_all_of_its_nodes_or_none(name: str) -> None:
 
 
 def test_two_pod_sets_of_a_workload_are_completed_together() -> None:
-    """The leader alone would fit the only node that can be lent."""
+    """Only one node can be lent. The leader alone would fit on it, but not the workers."""
     leader, workers = refused_by((Job(1), Job(34, request=size(4, 15))), False)
     both = tuple(msgspec.structs.replace(item, workload="dev/w") for item in (leader, workers))
     conf, limits = config(), tree(dev=size(0, 0))
@@ -166,7 +166,7 @@ def test_workload_that_no_node_type_fits_is_no_question_of_supply() -> None:
 
 
 def test_scarce_nodes_complete_the_older_queue() -> None:
-    """Equal shares of two nodes each would complete neither."""
+    """With two nodes each, neither queue's Workload could start, so the older one gets all."""
     namespaces = {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "a")}
     jobs = (Job(48), Job(48, queue="gpu"))
     sizing = sizing_of(jobs, budget(batch={"a": 4}), namespaces=namespaces)
@@ -176,7 +176,7 @@ def test_scarce_nodes_complete_the_older_queue() -> None:
 
 @pytest.mark.parametrize(("available", "fate"), [(0, Verdict.REVERT), (1, Verdict.KEEP)])
 def test_fenced_node_serves_again_if_it_completes_a_workload(available: int, fate: Verdict) -> None:
-    """Two serving nodes, the fenced one and one from the batch side would have free capacity."""
+    """The Workload needs four nodes: two serve, one is fenced, and one can be lent or not."""
     refused = refused_by((Job(64),), is_strict=False)
     names = ["a000", "a001", "a002"]
     quota = {name: amount * 2 for name, amount in size(128, 256).items()}
@@ -198,7 +198,7 @@ def test_many_kinds_of_workloads_are_tried_within_a_bound() -> None:
 
 
 def test_changed_choice_is_no_changed_demand() -> None:
-    """Otherwise each idle node would be another chance for a queue with a tripped breaker."""
+    """The demand stays the same, so that idle nodes permit no retry after the breaker opened."""
     fingerprints = {
         sizing_of((Job(75), Job(20)), budget(batch={"a": count})).of(DEV).fingerprint
         for count in range(9)
@@ -207,7 +207,7 @@ def test_changed_choice_is_no_changed_demand() -> None:
 
 
 def test_fenced_node_of_another_type_is_judged_within_the_budget_without_workloads() -> None:
-    """Pods that are admitted one by one ask for the first type, whatever the budget of others."""
+    """Pods that Kueue admits one by one request the first node type, not the fenced node's."""
     conf = config(namespaces={"dev": policy("dev", DEV, "g", "a"), "gpu": policy("gpu", GPU, "g")})
     facts = demand(pods(1, SMALL), conf, tree())
     entries = {"a000": entry("a000")}
@@ -219,8 +219,8 @@ def test_fenced_node_of_another_type_is_judged_within_the_budget_without_workloa
 
 @pytest.mark.parametrize(("available", "kept"), [(1, 0), (2, 3)])
 def test_idle_nodes_wait_for_the_rest_of_their_workload(available: int, kept: int) -> None:
-    """A cooldown or back-off can delay the rest for longer than the idle time. If Kueue's pods were
-    recorded as stalled then, the Workload would request nothing until it changed."""
+    """A cooldown or back-off can delay the other nodes for longer than the idle time. Meanwhile dnm
+    must not record the Workload's pods as stalled, which request nothing until they change."""
     refused = refused_by((Job(75),), is_strict=False)
     names = ["a000", "a001", "a002"]
     quota = {name: amount * 3 for name, amount in size(128, 256).items()}
@@ -242,7 +242,7 @@ def test_incomplete_workloads_of_a_queue_do_not_stop_queues_of_lower_priority() 
 
 
 def test_lack_is_that_of_the_first_workload_that_lacks_a_node() -> None:
-    """The first Workload has its node, and Kueue has yet to admit it."""
+    """The first Workload already has its node, and Kueue has not admitted it yet."""
     sizing = sizing_of((Job(16), Job(64)), budget(batch={"a": 9}), existing=1)
     assert granted(sizing) == 4
     assert sizing.of(DEV).first_lacks == 4

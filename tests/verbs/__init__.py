@@ -1,4 +1,4 @@
-"""Tests of commands on values; a refusal is a sentence."""
+"""Tests of the changes that commands make to registry values, or of their refusals."""
 
 from dnm.verbs.refusal import Refusal
 

@@ -1,4 +1,4 @@
-"""adopt and forget, decided on values: Kubernetes' and Slurm's reports of a node are among them."""
+"""Tests of the decisions of `dnm adopt` and `dnm forget`, by reports of Kubernetes and Slurm."""
 
 from __future__ import annotations
 

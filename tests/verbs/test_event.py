@@ -1,4 +1,4 @@
-"""The tests of `dnm event add` and `dnm event remove`, on values."""
+"""Tests of the changes that `dnm event add` and `dnm event remove` make."""
 
 from __future__ import annotations
 

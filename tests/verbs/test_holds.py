@@ -1,4 +1,4 @@
-"""hold, exclude, pause and their ends, reset and takeover, decided on values."""
+"""Tests of the changes by `dnm hold`, `exclude`, `pause`, `reset` and `takeover`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_repeated_hold_replaces_the_earlier_hold() -> None:
 
 
 def test_held_joining_node_no_longer_leaves() -> None:
-    """If it were fenced first, it would be unfenced before its readiness checks passed."""
+    """A hold cancels the eviction: fenced now, it would later open before its readiness checks."""
     lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.MANUAL, eviction=Eviction(since=NOW))
     answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
     assert isinstance(answer, Registry)
@@ -211,7 +211,7 @@ def test_invalid_reset_is_refused(name: str, why: str) -> None:
 
 
 def test_held_node_is_not_reset() -> None:
-    """It would stay although it serves no queue."""
+    """A held node is never returned, so a failed one would stay although it serves no queue."""
     nodes = {"a001": a_lent_node(Phase.FAILED)}
     answer = reset(CONFIG, Registry(nodes=nodes, held=("a001",)), "a001", NOW)
     assert sentence(answer) == "a001 is held: `dnm unhold a001` first"

@@ -1,4 +1,4 @@
-"""lend, extend and return, decided on values: their changes of the registry, and every refusal."""
+"""Tests of the changes by `dnm lend`, `extend` and `return`, and of every refusal."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_returning_node_is_not_extended(phase: Phase, leaves: str) -> None:
 
 
 def test_order_is_extended_with_its_nodes_and_requests() -> None:
-    """Nodes that leave, and nodes with another end time, keep their state."""
+    """The order, its requests and its nodes get the new end, except for nodes that leave."""
     returned = a_lent_node(order="o1", leaves=Leaving.MANUAL)
     coming = a_request(order="o1", stays_until=LATER)
     nodes = {**REGISTRY.nodes, "a021": returned}
@@ -209,7 +209,7 @@ STUCK = {name: NOT_RETURNED[name] for name in ("failed", "returning", "held")}
 
 @pytest.mark.parametrize(("name", "why"), STUCK.values(), ids=STUCK)
 def test_order_ends_even_if_its_nodes_cannot_be_returned(name: str, why: str) -> None:
-    """Otherwise the next run would lend another node in its place."""
+    """If the order did not end, the next run would lend another node in place of a returned one."""
     stuck = replace(REGISTRY.nodes[name], order="o1", stays_until=LATER)
     before = replace(REGISTRY, nodes={**REGISTRY.nodes, name: stuck})
     going = nodes_to_return(CONFIG, before, ("o1",), ("a001",))
@@ -239,7 +239,7 @@ def test_returned_node_leaves_and_its_order_shrinks(eviction: Eviction | None) -
 
 
 def test_pending_nodes_of_a_returned_order_are_not_kept() -> None:
-    """The node is returned once it is idle, and no breaker counts it: its order has ended."""
+    """A node that joins later is returned once idle, and does not count as unused."""
     other = a_request(id="r2", order="o2", stays_until=LATER)
     requests = (a_request(order="o1", stays_until=LATER), other)
     after = return_nodes(CONFIG, replace(REGISTRY, requests=requests), "o1", NOW)

@@ -1,4 +1,4 @@
-"""The registry commands: each changes its own part of the registry and nothing else."""
+"""Tests that each command changes only its own part of the registry."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_command_changes_only_its_part_of_the_registry(
 
 
 def test_each_operation_of_the_history_is_tested() -> None:
-    """Other tests cover `registry` and `rebase`, which change other objects."""
+    """Each operation that the history can have is in the table, except `registry` and `rebase`."""
     named = {
         str(node.args[0].value)
         for path in Path(dnm.cli.__file__).parent.rglob("*.py")
