@@ -1,8 +1,7 @@
-"""The count of the files that one run of the command executes: `python -m tests.entered VERB ...`.
+"""A count of the files of dnm that one command executes: `python -m tests.entered VERB ...`.
 
 A file counts with its whole length if one of its functions is called, since a reader opens the
-whole file. The end of the verb prints JSON: file -> its functions, and the imported modules of dnm.
-"""
+whole file. At its end, the command prints JSON: file -> functions, and dnm's imported modules."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ def main() -> None:
 
 
 class Listening:
-    """A recorder of the called functions of dnm. Module code during an import does not count, nor
-    do class bodies."""
+    """A recorder of the functions of dnm that are called. Code of modules and of class bodies does
+    not count."""
 
     def __init__(self) -> None:
         self._codes: set[CodeType] = set()

@@ -1,12 +1,11 @@
-"""`python -m tests.mutants [--every N] [--minutes M] [FOLDER ...]`: would the fast tests notice?
+"""`python -m tests.mutants [--every N] [--minutes M] [FOLDER ...]` tests the fast tests.
 
 mutmut changes one place of the core at a time (a mutant) and runs the tests of the same folders
 that reach it. A mutant that no test kills shows a rule without a test. Every Nth mutant is tried,
 with a fixed seed: at most M minutes for writing the mutants, as many for trying them. The result is
 a line for each file, then each survivor as a diff. The next run reuses the results in `mutants/`.
 mutmut cannot test code that runs while modules are loaded, since it changes code after that (in
-queues/yunikorn/decode.py struct_of, list_of, map_of).
-"""
+queues/yunikorn/decode.py struct_of, list_of, map_of)."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def mutants(folders: list[str]) -> Iterator[tuple[str, str, int | None]]:
 
 
 def pick(folders: list[str], every: int) -> list[str]:
-    """Returns every Nth mutant, by a fixed seed: the same ones in each run on the same code."""
+    """Returns every Nth mutant in an order that depends only on the code and a fixed seed."""
     names = [key for _, key, _ in mutants(folders)]
     source = random.Random(SEED)
     source.shuffle(names)
@@ -56,8 +55,8 @@ def pick(folders: list[str], every: int) -> list[str]:
 
 
 def mutmut(folders: list[str], names: list[str], minutes: float) -> None:
-    """Runs mutmut on these mutants, with the tests of the same folders; ends it and its processes
-    after the time limit."""
+    """Runs mutmut on these mutants, with the tests of the same folders, and kills it and its
+    processes after the time limit."""
     command = [sys.executable, "-c", RUN, ",".join(folders), *names]
     log = HOME / "mutants.log"
     with log.open("wb") as sink:
@@ -73,7 +72,7 @@ def mutmut(folders: list[str], names: list[str], minutes: float) -> None:
 
 
 def show(key: str) -> str:
-    """Returns the lines that the mutant removes and adds."""
+    """Returns the name of a mutant with the lines that it removes and adds."""
     command = [sys.executable, "-m", "mutmut", "show", key]
     text = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False).stdout
     changed = [line for line in text.splitlines() if line[:1] in "-+" and line[:3] not in _HEADS]
@@ -84,7 +83,7 @@ _HEADS = ("---", "+++")
 
 
 def summary(folders: list[str], names: set[str]) -> list[str]:
-    """Prints the result of each file; returns the survivors."""
+    """Prints the results for each file. Returns the mutants that no test noticed."""
     counts: dict[str, Counter[str]] = {}
     survivors = []
     for file, key, code in mutants(folders):

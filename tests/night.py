@@ -1,4 +1,4 @@
-"""The parts of the tests that run at night: `make test` plays a sample of `make test-night`."""
+"""Marks for tests that run only at night: `make test` plays a sample of `make test-night`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ night = pytest.mark.night
 
 
 def sample_by_day(every: int, values: Iterable[Any]) -> list[Any]:
-    """Marks all but one parameter in each block of so many for the night. The one by day changes
-    its place, so that each value of a table's pairs occurs."""
+    """Returns the parameters, of which only one in each block of `every` runs by day too. Its place
+    in the block changes, so that pairs in a table vary in both values."""
     return [
         value
         if (number + number // every) % every == 0
@@ -22,5 +22,5 @@ def sample_by_day(every: int, values: Iterable[Any]) -> list[Any]:
 
 
 def by_night(day: int, night_amount: int) -> list[Any]:
-    """Returns two parameters: the amounts that are played by day, and by night."""
+    """Returns two parameters of a test: its amount of work by day, and by night."""
     return [day, pytest.param(night_amount, marks=night)]

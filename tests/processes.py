@@ -1,4 +1,4 @@
-"""`dnm` as processes that are forked by an interpreter with all imports done (warm.py)."""
+"""`dnm` as processes, forked quickly by an interpreter that has all imports done (warm.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 300.0  # seconds of real time after which a process counts as hung
 
 
 class Ended(NamedTuple):
-    """A process that has ended: `code` is the negative signal if one ended it."""
+    """A process that has ended; `code` is the negative signal number if a signal ended it."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 
 
 class Child:
-    """A running `dnm`."""
+    """A running `dnm` process."""
 
     def __init__(self, warm: Warm, pid: int, files: tuple[Path, Path]) -> None:
         self.warm, self.pid, self.files = warm, pid, files
@@ -50,7 +50,7 @@ class Child:
         signal.pidfd_send_signal(self.descriptor, number)
 
     def wait(self, seconds: float = PATIENCE) -> Ended:
-        """Returns its end; kills a process that does not end, which is an error."""
+        """Waits for the process and returns how it ended. If it hangs, kills it and fails."""
         is_late = not self._has_ended(seconds)
         if is_late:
             self.send(signal.SIGKILL)
@@ -67,7 +67,7 @@ class Child:
 
 
 def state_of(pid: int) -> str:
-    """Returns the state of proc(5); X if there is no such process."""
+    """Returns the letter of a process's state as in proc(5); X if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -75,7 +75,7 @@ def state_of(pid: int) -> str:
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:
-    """Waits as long as a busy machine needs."""
+    """Waits until `is_so`, with a time limit that suits a busy machine."""
     until = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < until
@@ -83,14 +83,14 @@ def wait_until(is_so: Callable[[], Any]) -> None:
 
 
 def stops(pid: int) -> bool:
-    """Waits until it has stopped itself; False: it has ended."""
+    """Waits until a process has suspended itself. Returns False if it ended instead."""
     wait_until(lambda: state_of(pid) in "TZX")
     return state_of(pid) == "T"
 
 
 class Warm:
-    """The process that forks: one for each world that runs at the same time, with `adopts`, and one
-    for the commands of each worker."""
+    """The process that forks `dnm` processes. Each test worker has one for commands, and each world
+    in tests/proof has one with `adopts`."""
 
     def __init__(self, directory: Path, *words: str) -> None:
         self.directory = directory
@@ -111,7 +111,7 @@ class Warm:
         return json.loads(answer)
 
     def start(self, *jobs: Mapping[str, Any]) -> list[Child]:
-        """Starts all at the same instant."""
+        """Starts a process for each job, all at the same instant."""
         full, files = [], []
         for job in jobs:
             self._number += 1
@@ -136,7 +136,7 @@ class Warm:
 
 @lru_cache
 def warm_processes() -> Warm:
-    """Returns the one of this process, which ends with it."""
+    """Returns the forking process that this test worker uses, which ends with it."""
     return Warm(Path(tempfile.mkdtemp(prefix="dnm-warm-")))
 
 

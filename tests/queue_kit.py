@@ -1,4 +1,4 @@
-"""Helpers for the tests of the queue document: sources, wants, sizes, and the corpus."""
+"""Helpers for tests of queue documents: documents, their edits, and a collection of samples."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def read(text: str, ledger: str = "") -> QueueDocument:
 
 
 def check_text(text: str) -> tuple[RuleViolation, ...]:
-    """Returns why no limit of a text may be edited, for any reason."""
+    """Returns the rules that a queue document violates, so that dnm must not edit it."""
     tree, problems = read_tree(text)
     return problems if tree is None or problems else check_rules(tree)
 
@@ -103,7 +103,7 @@ def edit(
     instance: str = "prod",
     **more: object,
 ) -> QueueEdit:
-    """Returns an edit by an instance with nothing lent in its last run."""
+    """Returns an instance's edit of a document; by default its last run had lent nothing."""
     try:
         values: dict[str, object] = {"remembered": ""} | more
         wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
@@ -113,20 +113,20 @@ def edit(
 
 
 def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueEdit:
-    """Makes the first edit of a document, which must succeed."""
+    """Returns the first edit of a document, which must not be refused."""
     made = edit(text, "", nodes, **more)  # type: ignore[arg-type]
     assert not made.refusal
     return made
 
 
 def lent_in(ledger: str) -> Ledger:
-    """Returns what a ledger counts as lent, without its history."""
+    """Returns a ledger with only the parts that say which nodes are lent."""
     result = decode_ledger(ledger)
     return Ledger(sections=result.sections, entries=result.entries, frozen=result.frozen)
 
 
 def change(text: str, old: str, new: str) -> str:
-    """Replaces text as a person with an editor does; `old` must occur once."""
+    """Returns the text with `old`, which must occur once, replaced by `new`."""
     assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {text!r}"
     return text.replace(old, new)
 
@@ -145,7 +145,7 @@ def wants(nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> Queue
 
 
 def large_document() -> str:
-    """Returns 2,000 queues in 40 groups."""
+    """Returns a queue document of 2,000 queues in 40 groups."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     for group in range(40):
         lines += [

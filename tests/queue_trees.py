@@ -18,8 +18,8 @@ _CLUSTER = {"vcore": 4_000_000, "memory": 2**44, "pods": 9000, "nvidia.com/gpu":
 
 
 def random_tree(rng: random.Random) -> str:
-    """Returns the text of a valid document: no max exceeds one above it, and guarantees are at most
-    a share of the parent's."""
+    """Returns a valid queue document: no `max` exceeds that of an ancestor, and the children's
+    guarantees fit into the parent's."""
     return _write(_queue(rng, "root", (_CLUSTER, _CLUSTER), depth=0), rng)
 
 

@@ -1,5 +1,5 @@
-"""One queue edit as a process of its own, so that a test can kill it between any two of its steps:
-`queue-writer KUBECONFIG URL INSTANCE NODES` of warm.py, NODES as JSON, URL of YuniKorn or empty."""
+"""A process that makes one queue edit, which a test can kill between any two steps. warm.py runs
+`queue-writer KUBECONFIG URL INSTANCE NODES`: YuniKorn's URL or an empty one, NODES as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(
     uptake: timedelta = timedelta(seconds=10),
     remembered: str | None = "",
 ) -> QueueOutcome:
-    """Writes with the real Kubernetes client."""
+    """Reads, edits and writes the queue document for these nodes, by dnm's Kubernetes client."""
     config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)
     kube = KubeClient.connect(config)
     wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remembered)

@@ -3,8 +3,7 @@
 It has one slurmctld, a slurmd for each node, and one munged with its own key, all on loopback,
 identified by their pid files. It neither reads nor writes /etc/slurm or /etc/munge. It works with
 Debian's packages of Slurm 20.11 to 26.05, without systemd and cgroups. Jobs of other users need
-root. Other settings are defaults: naming some defaults makes newer versions refuse to start.
-"""
+root. Other settings are not written, because newer versions refuse to start with some defaults."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ while [ -e '{lab}/hold-'"$SLURMD_NODENAME" ]; do sleep 0.1; done
 
 
 def missing_programs(path: str = os.environ.get("PATH", "")) -> tuple[str, ...]:
-    """Returns the programs that a lab needs and this machine lacks."""
+    """Returns the programs that a real Slurm needs and this machine lacks."""
     return tuple(name for name in PROGRAMS if not _program(name, path))
 
 
@@ -83,12 +82,11 @@ def _program(name: str, path: str) -> str | None:
 
 
 class SlurmLab:
-    """A lab of Slurm: call `start`, use `environ` for every client, and always call `stop`.
+    """A real Slurm for tests: call `start`, use `environ` for each command, and always call `stop`.
 
     `directory` must be open to the users of the jobs. `nodes` are names; each has 8 CPUs and 16,000
     MB, more than the hardware may have. `programs` is a directory with a Slurm other than the
-    installed one.
-    """
+    installed one."""
 
     def __init__(
         self, directory: Path, nodes: Sequence[str], more: str = "", programs: Path | None = None
@@ -112,7 +110,7 @@ class SlurmLab:
 
     @cached_property
     def release(self) -> str:
-        """Returns the release of its slurmctld, such as 22.05.8."""
+        """Returns the release of slurmctld, such as 22.05.8."""
         program = _program("slurmctld", self.environ["PATH"])
         message = self.run(program or "slurmctld", "-V")
         result = re.search(r"\d+\.\d+\.\d+", message)
@@ -131,7 +129,7 @@ class SlurmLab:
         return SlurmClient(self.environ)
 
     def start(self) -> None:
-        """Returns when every node has registered; raises SlurmError with the log's last lines."""
+        """Starts all daemons and waits until every node has registered. Raises SlurmError."""
         if missing := missing_programs(self.environ["PATH"]):
             raise SlurmError(
                 f"{', '.join(missing)} not found: install them with 'apt-get install {PACKAGES}'"
@@ -213,7 +211,7 @@ class SlurmLab:
         return self._process(f"slurmd-{node}") is not None
 
     def _spawn(self, program: str, *options: str) -> None:
-        """Starts a daemon that puts itself into the background; its pid file names it."""
+        """Starts a daemon, which goes into the background by itself and writes a pid file."""
         path = _program(program, self.environ["PATH"])
         assert path is not None, program
         with fault_point("lab.start"):
@@ -229,7 +227,7 @@ class SlurmLab:
             raise SlurmError(f"{program} does not start: {answer.stderr.decode()}")
 
     def _process(self, name: str) -> int | None:
-        """Returns the daemon of a pid file, if it still belongs to the lab."""
+        """Returns the process id in a daemon's pid file, if that process is the daemon."""
         try:
             pid = int((self.directory / "run" / f"{name}.pid").read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -270,14 +268,14 @@ class SlurmLab:
         )
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
-        """Returns its nodes; none while slurmctld doesn't answer, for waiting."""
+        """Returns the nodes in Slurm; none while slurmctld does not answer."""
         try:
             return self.client.read_nodes()
         except SlurmError:
             return ()
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float = 60) -> None:
-        """Raises SlurmError with the end of slurmctld's log if it stays false."""
+        """Waits until `is_so`. Raises SlurmError with the end of slurmctld's log after a time."""
         deadline = time.monotonic() + seconds * self.patience
         while not is_so():
             if time.monotonic() > deadline:
@@ -289,7 +287,7 @@ class SlurmLab:
         return "\n".join(log.read_text().splitlines()[-20:]) if log.exists() else ""
 
     def stop(self) -> None:
-        """Ends the daemons and the rest of their jobs; the files stay."""
+        """Ends the daemons and all jobs; keeps the files."""
         slurmds = [file.stem for file in (self.directory / "run").glob("slurmd-*.pid")]
         for pid in map(self._process, slurmds):
             if pid is not None:
@@ -302,8 +300,8 @@ class SlurmLab:
         self._end("munged")
 
     def _leftovers(self) -> list[int]:
-        """Returns slurmstepd and jobs, which outlive slurmd by design. A job has the lab's
-        slurm.conf in its environment; a slurmstepd, since 24.11, only the lab's directory."""
+        """Returns the ids of slurmstepd and jobs, which outlive slurmd. A job has this Slurm's
+        slurm.conf in its environment; a slurmstepd, since 24.11, only the directory."""
         rows = []
         for process in Path("/proc").iterdir():
             if process.name.isdecimal():
@@ -325,7 +323,7 @@ class SlurmLab:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Returns ports below the kernel's own range, so that no outgoing connection takes one."""
+    """Returns free ports below the range of ports that the kernel gives to outgoing connections."""
     for _ in range(50):
         first = random.randrange(16_000, 30_000)
         if all(map(_is_free, range(first, first + count))):

@@ -1,8 +1,7 @@
-"""Hooks for a lab: a node leaves Slurm with its slurmd and joins the Kubernetes API of the sandbox.
+"""Hooks by which a node leaves a test's real Slurm and joins the Kubernetes API of the sandbox.
 
 On one machine they act as the examples in etc/hooks do on real ones: `prepare` stops slurmd, `join`
-registers a Node as a kubelet would, `reset` ends that and starts slurmd as a boot does.
-"""
+registers a Node as a kubelet would, `reset` ends that and starts slurmd as a boot does."""
 
 from __future__ import annotations
 
@@ -50,8 +49,8 @@ _NODE = """\
 
 
 def write_lab_hooks(directory: Path, lab: Path, url: str, allocatable: Mapping[str, str]) -> None:
-    """Writes the hooks into `directory`, for the lab in `lab` and the API at `url`. `hooks.log`
-    there has a line for each call, and so the number of resets."""
+    """Writes the hooks into `directory`, for the Slurm in `lab` and the API at `url`. The file
+    `hooks.log` there gets a line for each call."""
     directory.mkdir(parents=True, exist_ok=True)
     amounts = ", ".join(f'"{key}": "{text}"' for key, text in allocatable.items())
     (directory / "node.json").write_text(_NODE.format(amounts=f"{{{amounts}}}"))

@@ -1,4 +1,4 @@
-"""No process outlives the tests: pytest runs below a process that ends all processes it leaves.
+"""A pytest plug-in: pytest runs below a process that ends all processes which the tests leave.
 
     the command    waits, and forwards its signals
       the reaper   adopts orphans; a session of its own, so that no signal to the command's
@@ -6,8 +6,7 @@
         pytest     dies with the reaper; its temporary files are in a folder that the reaper
                    removes, and files that must not wait for a disk are in memory
 
-If tests fail, the folders stay for inspection, until the next start.
-"""
+If tests fail, the folders stay for inspection, until the next start."""
 
 from __future__ import annotations
 
@@ -37,14 +36,14 @@ PATIENCE = 20.0  # seconds that processes may take to end after a signal
 
 
 def pytest_configure() -> None:
-    """Restores signals that `nohup` and a shell's `&` ignore, for processes of the tests."""
+    """Stops ignoring signals that `nohup` or a shell's `&` ignores, also for tests' processes."""
     for number in _FORWARDED:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Starts the reaper, but only if pytest is the command itself."""
+    """Starts the reaper, unless pytest runs within another program."""
     is_command = "pytest" in Path(sys.argv[0]).parts[-2:]
     if is_command and not hasattr(config, "workerinput"):
         directory = _make_directory(Path(tempfile.gettempdir()))
@@ -59,7 +58,7 @@ def in_memory() -> Path:
 
 
 def _make_directory(place: Path) -> str:
-    """Makes one by the number of this process; removes those of dead processes."""
+    """Makes a folder named by the id of this process; removes those of dead processes."""
     for old in place.glob("dnm-tests-*"):
         if not Path("/proc", old.name.rpartition("-")[2]).exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -70,8 +69,8 @@ def _make_directory(place: Path) -> str:
 
 
 def _continue_below_reaper(directory: str, memory: str) -> None:
-    """Returns in a child of the calling process. The caller ends as the child does, but not before
-    all processes that the child has started."""
+    """Forks, and returns only in the child, which plays the tests. The caller ends with the child's
+    exit code, after all processes that the child has started."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if reaper := os.fork():
@@ -128,14 +127,14 @@ def _reap(tests: int, *directories: str) -> int:
 
 
 def _ended() -> Iterator[tuple[int, int]]:
-    """Yields number and status of each child that has ended."""
+    """Yields process id and exit status of each child that has ended."""
     with suppress(ChildProcessError):
         while (result := os.waitpid(-1, os.WNOHANG))[0]:
             yield result
 
 
 def _end_all(patience: float) -> list[str]:
-    """Kills all processes that have not ended by then, and returns their command lines."""
+    """Waits, then kills all remaining processes. Returns the command lines of the killed ones."""
     until, named = time.monotonic() + patience, dict[int, str]()
     while below := list(_below(os.getpid())):
         if time.monotonic() >= until:
@@ -157,7 +156,7 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def _name_of(pid: int) -> str:
-    """Returns its command line; a zombie has none."""
+    """Returns the command line of a process; empty for a zombie."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         return " ".join(words).strip()

@@ -1,8 +1,8 @@
-"""The answers of slurmrestd and of Slurm's commands for one lab at the same time, compared and
-kept.
+"""A comparison of the answers of slurmrestd and of Slurm's commands at the same time, of which
+samples are kept.
 
-They are two interfaces of Slurm, which dnm reads with two parsers: each verifies the other. `python
--m tests.rest_samples SUITE...` keeps an entry for each observed state, from slurmrestd of that
+dnm has a parser for each of these interfaces, so each verifies the other. `python -m
+tests.rest_samples SUITE...` keeps an entry for each observed state, from slurmrestd of a Debian
 suite, with the lines of the commands."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Values = dict[str, Any]
 
 
 class Answers(NamedTuple):
-    """The values of one interface: kind -> name -> value."""
+    """The values that dnm has parsed from one of the interfaces, by name."""
 
     nodes: Mapping[str, text.SlurmNode]
     jobs: Mapping[str, text.SlurmJob]
@@ -41,7 +41,7 @@ class Answers(NamedTuple):
 
 
 def lines_of(lab: SlurmLab) -> dict[str, list[str]]:
-    """Returns the output of the commands, by kind."""
+    """Returns kind of object -> output lines of the Slurm command for it."""
     ask = lab.client.ask
     return {
         "nodes": ask("scontrol", "-a", "-o", "show", "nodes").splitlines(),
@@ -69,7 +69,7 @@ def by_text(lines: Mapping[str, list[str]]) -> Answers:
 
 
 def by_rest(client: SlurmRestClient) -> tuple[Answers, dict[str, bytes]]:
-    """Returns the values, and the answers that contain them."""
+    """Reads slurmrestd. Returns the parsed values, and the answers as bytes."""
     raw = {kind: client._read(kind) for kind in ("nodes", "jobs", "reservations")}
     records = {
         str(job["job_id"]): rest.parse_job_record(json.dumps({"jobs": [job]}).encode())
@@ -87,7 +87,7 @@ def by_rest(client: SlurmRestClient) -> tuple[Answers, dict[str, bytes]]:
 
 
 def assert_same(before: Answers, observed: Answers, after: Answers, version: str) -> Counter[str]:
-    """Compares each field of all values that did not change meanwhile."""
+    """Asserts that slurmrestd's values equal those of the commands, unless these changed."""
     compared: Counter[str] = Counter()
     for kind in Answers._fields:
         first, message, last = (getattr(pair, kind) for pair in (before, observed, after))
@@ -105,7 +105,7 @@ def assert_same(before: Answers, observed: Answers, after: Answers, version: str
 
 
 def clients_of(url: str) -> list[SlurmRestClient]:
-    """Returns a client for each API version that this slurmrestd offers and dnm reads."""
+    """Returns a client for each API version that slurmrestd offers and dnm supports."""
     newest = SlurmRestClient(url)
     body = newest._ask("slurm.read", "GET", "/openapi/v3").body
     clients: list[SlurmRestClient] = []
@@ -121,7 +121,7 @@ def clients_of(url: str) -> list[SlurmRestClient]:
 
 
 def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
-    """Returns what was compared, in one line."""
+    """Compares both interfaces in all states of Slurm. Returns a line with the counts."""
     compared: Counter[str] = Counter()
     with slurmrestd(lab, "") as url:
         clients = clients_of(url)
@@ -144,7 +144,7 @@ def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
 
 
 class Keeper:
-    """The entries of each kind, one for each new state."""
+    """The samples to keep: the first entry with each new state."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()

@@ -1,8 +1,7 @@
 """A cluster in short notation, for the tables of demand, sizing and release.
 
-Amounts are cores and gigabytes. The monitored namespace is `dev`, its queue `root.anvil.dev`, its
-node type `a` (128 cores, 256 GB); the second one is `gpu` with `root.anvil.gpu` and type `g`.
-"""
+Amounts are cores and gigabytes. The namespace `dev` has the queue `root.anvil.dev` and the node
+type `a` (128 cores, 256 GB). The namespace `gpu` has `root.anvil.gpu` and the type `g`."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ SMALL = size(4, 16)  # a pod of the workshop
 
 
 def config(**changes: Any) -> Config:
-    """Returns a configuration with headroom 1 by default, so that a row is about one rule."""
+    """Returns a configuration; headroom is 1, unless changed, so that it affects no other rule."""
     values: dict[str, Any] = {
         "path": Path("/nonexistent/dnm.ini"),
         "namespaces": {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "g")},
@@ -68,8 +67,8 @@ def policy(name: str, queue: str, *types: str, **changes: Any) -> NamespacePolic
 
 
 def tree(**limits: Resources) -> dict[str, QueueLimits]:
-    """Returns `anvil`, `dev`, `gpu` and any deeper queue (`dev_team` is root.anvil.dev.team) with
-    limits; other queues are unlimited."""
+    """Returns the queues `anvil`, `dev` and `gpu` with these limits, by default none. `dev_team`
+    adds root.anvil.dev.team."""
     paths = {"anvil": "root.anvil", "dev": DEV, "gpu": GPU}
     for name in limits:
         paths.setdefault(name, "root.anvil." + name.replace("_", "."))
@@ -85,8 +84,8 @@ def tree(**limits: Resources) -> dict[str, QueueLimits]:
 
 
 def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
-    """Returns equal pods, by default ten minutes old and pending in `dev`. `shape` holds further
-    fields of their shape, `ago` their age in seconds."""
+    """Returns equal pods, by default ten minutes old and pending in `dev`. `shape` has further
+    fields of their shape, `ago` is their age in seconds."""
     shape = PodShape(request={"pods": 1, **request}, **changes.pop("shape", {}))
     name = changes.pop("name", "p")
     values: dict[str, Any] = {
@@ -101,18 +100,18 @@ def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
 
 
 def bound(count: int, request: Resources, node: str, **changes: Any) -> list[Pod]:
-    """Returns the same pods, running on a node."""
+    """Returns equal pods that run on a node."""
     return pods(count, request, **{"node": node, "name": f"on-{node}-", **changes})
 
 
 def node(name: str, cores: float = 64, gb: float = 256, **changes: Any) -> Node:
-    """Returns a node of Kubernetes' own."""
+    """Returns a permanent node of the cluster."""
     allocatable = {**size(cores, gb), "pods": 110, **changes.pop("more", {})}
     return Node(name=name, allocatable=allocatable, **changes)
 
 
 def lent(name: str, namespace: str = "dev", **changes: Any) -> Node:
-    """Returns a lent node as Kubernetes has it."""
+    """Returns the Node of a lent node."""
     node_type = "g" if name.startswith("g") else "a"
     mark = Mark(
         instance="prod",
@@ -127,7 +126,7 @@ def lent(name: str, namespace: str = "dev", **changes: Any) -> Node:
 
 
 def entry(name: str, idle: float | None = 700, **changes: Any) -> LentNode:
-    """Returns its entry: serving for an hour, idle for `idle` seconds."""
+    """Returns the registry's entry of a lent node: serves for an hour, idle for `idle` seconds."""
     values: dict[str, Any] = {
         "node_type": "g" if name.startswith("g") else "a",
         "namespace": "dev",
@@ -163,7 +162,7 @@ def budget(
     per_namespace: Mapping[str, int] | None = None,
     batch: Mapping[str, int] | None = None,
 ) -> ConversionBudget:
-    """Returns how many nodes may still be lent; parameters that are not set limit nothing."""
+    """Returns how many nodes may still be lent; an omitted parameter is no restriction."""
     types, names = per_type or {}, per_namespace or {}
     caps = config(
         max_converted_nodes=Share(percent=100) if total is None else total,
@@ -192,6 +191,6 @@ def sizing_of(
     left: ConversionBudget = UNBOUNDED,
     **settings: Any,
 ) -> Sizing:
-    """Returns the sizing of the queues for these pods; `settings` as of `config`."""
+    """Returns the sizing of the queues for these pods; `settings` change the configuration."""
     conf, queues = config(**settings), limits or tree()
     return size_queues(conf, demand(some, conf, queues), queues, nodes or node_supply(), left)

@@ -1,7 +1,6 @@
 """A server that sends exactly the given bytes, and records its requests.
 
-It plays answers that no real API server sends on purpose: cut off, dripping, of a false length.
-"""
+It sends answers that no real server sends on purpose: cut off, very slow, of a false length."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from tests.builders import a_config
 
 @dataclass(frozen=True)
 class Asked:
-    """One request. `connection` counts from 0."""
+    """A received request. `connection` is the number of its connection, from 0."""
 
     method: str
     path: str
@@ -43,7 +42,7 @@ class Drip:
 
 
 class Last(bytes):
-    """An answer after which the connection is closed."""
+    """An answer after which the server closes the connection."""
 
 
 HANG_UP = b""  # closes the connection without an answer
@@ -52,7 +51,7 @@ HANG_UP = b""  # closes the connection without an answer
 def answer(
     body: object = b"", status: str = "200 OK", headers: Sequence[str] = (), chunked: int = 0
 ) -> bytes:
-    """Returns a well-formed answer; `chunked` cuts the body into chunks of that size."""
+    """Returns a valid HTTP answer; `chunked` sends the body in chunks of this size."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status}", "Content-Type: application/json", *headers]
     if not chunked:
@@ -65,7 +64,7 @@ def answer(
 
 
 def status_answer(code: int, reason: str, message: str, headers: Sequence[str] = ()) -> bytes:
-    """Returns an error in the words of the API server."""
+    """Returns an error as an API server sends it: a Status object."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -79,8 +78,8 @@ def status_answer(code: int, reason: str, message: str, headers: Sequence[str] =
 
 @dataclass
 class ScriptedServer:
-    """A context manager that sends the answers in order, one for each request. After the last one
-    it closes the connection, with `closes` after every answer."""
+    """A server, within `with`, that sends the answers in order, one for each request. It closes the
+    connection after the last one, or with `closes` after each answer."""
 
     answers: list[bytes | Drip]
     tls: ssl.SSLContext | None = None
@@ -159,7 +158,7 @@ def _drip(connection: socket.socket, drip: Drip) -> None:
 
 
 def an_access(server: str, **changes: Any) -> Access:
-    """Returns the access of a kubeconfig; `changes` are keys of its cluster, and of its user."""
+    """Returns what dnm loads from a kubeconfig. `changes` are keys of its cluster and user."""
     of_user = ("token", "client-certificate-data", "client-key-data")
     user = {key: changes.pop(key) for key in of_user if key in changes}
     document = {

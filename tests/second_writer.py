@@ -12,8 +12,8 @@ from dnm.lab.sandbox.cluster import Sandbox
 
 @contextmanager
 def second_writer(sandbox: Sandbox) -> Iterator[None]:
-    """Writes each Node ten times a second. It also refuses three of four patches of Nodes, as if
-    that client had been faster: real collisions depend on the machine."""
+    """Writes each Node ten times a second. Also makes the sandbox refuse three of four patches of
+    Nodes, as if this client had been faster, since real conflicts depend on the machine."""
     stop = threading.Event()
     writes = 0
 

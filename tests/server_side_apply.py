@@ -1,5 +1,5 @@
-"""Server-side apply for the API of the sandbox, as far as tests need it: objects without lists that
-have a merge key. The owners of fields are those of managedFields (kubernetes v1.34)."""
+"""Server-side apply for the API of the sandbox, as far as tests need it: for objects without lists
+that have a merge key. managedFields record the owners of fields (as in kubernetes v1.34)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APPLY = "application/apply-patch+yaml"  # as JSON, which is YAML
 
 
 class ApplyingApi(Api):
-    """An API that also accepts an apply patch."""
+    """The sandbox's API, extended by server-side apply."""
 
     def _update(self, request: Request, target: Target) -> ServerAnswer:
         if request.headers.get("content-type", "").partition(";")[0].strip() != APPLY:
@@ -52,15 +52,15 @@ class ApplyingApi(Api):
 
 
 def with_apply(sandbox: Sandbox) -> None:
-    """Lets the API of a sandbox accept apply patches."""
+    """Makes the API of a sandbox accept server-side apply."""
     sandbox.api = ApplyingApi(sandbox.store, sandbox.access, sandbox.api.admission)
 
 
 def apply_fields(
     old: Object, applied: Object, owner: Manager, stamp: str, force: bool = False
 ) -> tuple[Object, list[str]]:
-    """Returns the object after an apply, and the conflicts with other managers that refuse it.
-    Fields that this manager applied before and left out now are removed if no other has them."""
+    """Returns the object after an apply, or the conflicts with other field managers. Fields that
+    this manager applied before and omits now are removed, unless another manager has them."""
     owners, new, before = _owners(old), _leaves(_owned(applied)), _leaves(_owned(old))
     changed = {path for path, value in new.items() if before.get(path, ...) != value}
     conflicts = sorted(

@@ -1,4 +1,4 @@
-"""A site for tests: configuration files beside a sandbox, and dnm run on them. It runs in this
+"""A site for tests: a sandbox, and dnm with configuration files for it. dnm runs in the test's
 process on the sandbox's clock, or as the real command."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ partitions:
 
 
 def ini_text(settings: Mapping[str, object]) -> str:
-    """Returns [settings], after the sandbox's own values."""
+    """Returns the text of an ini; keys of the sandbox are in [lab], others in [settings]."""
     own = {**RUN_KEYS, **CONVERTER_KEYS}
     lab, lines = (
         "".join(f"{key} = {text}\n" for key, text in settings.items() if (key in own) is is_lab)
@@ -65,7 +65,7 @@ def ini_text(settings: Mapping[str, object]) -> str:
 
 
 class Site:
-    """A site with keywords as keys of [settings]; `sections` is appended verbatim."""
+    """A site. Keywords are keys of [settings], and `sections` is further text of the ini."""
 
     def __init__(
         self, sandbox: Sandbox, directory: Path, *, sections: str = "", **settings: Any
@@ -98,7 +98,7 @@ class Site:
         path.chmod(0o644)
 
     def change(self, **settings: str) -> None:
-        """Changes lines of the ini; removes those without a value."""
+        """Changes keys of the ini; an empty value removes the key."""
         lines = self.path.read_text().splitlines()
         kept = [line for line in lines if line.split(" = ")[0] not in settings]
         for key, value in settings.items():
@@ -119,14 +119,14 @@ class Site:
         return datetime.fromtimestamp(self.sandbox.clock.now(), UTC)
 
     def run(self) -> Pass:
-        """Runs one pass in this process, on the sandbox's clock."""
+        """Plays one run of dnm in this process, on the sandbox's clock."""
         return run_pass(self.config, dict(os.environ), lambda: False, self.now)
 
     def plan(self) -> Pass:
         return plan_pass(self.config, dict(os.environ), self.now)
 
     def run_until_rest(self, every: timedelta = timedelta(minutes=1), most: int = 50) -> int:
-        """Runs as a timer would, until a run does nothing; returns the number of runs."""
+        """Plays runs, a minute apart, until one does nothing. Returns the number of runs."""
         for number in range(1, most + 1):
             result = self.run()
             if result.outcome and not result.outcome.actions and not result.plan.registry.requests:
@@ -135,7 +135,7 @@ class Site:
         raise AssertionError(f"not steady after {most} runs: {result.outcome}")
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs the command as a process, in real time, with all imports done (warm.py)."""
+        """Runs a dnm command in a forked process with all imports done (warm.py), in real time."""
         environ = {**os.environ, "DNM_CONFIG": str(self.path), **environment}
         job = {"arguments": arguments, "environment": environ, "directory": os.getcwd()}
         (child,) = warm_processes().start(job)
@@ -144,7 +144,7 @@ class Site:
     def process(
         self, *arguments: str, seconds: float = PATIENCE, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the command as from a shell."""
+        """Runs a dnm command in a new process, as a shell does."""
         return subprocess.run(
             [sys.executable, "-m", "dnm.cli", *arguments],
             env={**os.environ, "DNM_CONFIG": str(self.path), **environment},
@@ -181,7 +181,7 @@ class Site:
         return sorted(self.registry.nodes)
 
     def pods(self, namespace: str = "dev") -> dict[str, str]:
-        """Returns pod -> the node it is bound to, empty for none."""
+        """Returns pod -> the node to which it is bound; empty if it is not bound."""
         return {
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
             for pod in self.sandbox.objects("pods", namespace)
@@ -196,7 +196,7 @@ def read_terminal(descriptor: int) -> bytes:
 
 
 def set_up_workshop(sandbox: Sandbox, machines: int) -> None:
-    """Creates the workshop's queues, and so many idle machines."""
+    """Creates the workshop's queues in the sandbox, and `machines` idle machines."""
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(machines)
 

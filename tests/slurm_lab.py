@@ -1,8 +1,7 @@
-"""The one lab of real Slurm that all live tests share, and a site on it with the sandbox's API.
+"""The real Slurm that all tests share, and a site on it with the sandbox's Kubernetes API.
 
-`make_site` gives a test its own sandbox, hooks, state directory and configuration. The end of the
-test restores the lab: no jobs, no reservations, every node IDLE with its slurmd.
-"""
+`make_site` gives a test its own sandbox, hooks, state directory and configuration. At its end, it
+restores the Slurm: no jobs, no reservations, every node IDLE with its slurmd."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ needs_other_slurm = [*_RUNS_HERE, pytest.mark.xdist_group("other slurm")]
 
 @lru_cache
 def the_lab(programs: Path | None = None) -> SlurmLab:
-    """Returns the lab of a Slurm, started at the first use and stopped with the process."""
+    """Returns the shared real Slurm, started at the first call and stopped with the process."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-slurm-"))
     lab = SlurmLab(directory, NODES, programs=programs)
     lab.patience = 5
@@ -53,8 +52,8 @@ def the_lab(programs: Path | None = None) -> SlurmLab:
 
 
 def end_with_us(directory: Path) -> Callable[[], None]:
-    """Starts another process that ends and removes the lab of this directory at any end of this
-    process. Returns a function that ends it now and waits for that."""
+    """Starts a guard process that stops and removes the Slurm in a directory when this process ends
+    in any way. Returns a function that does so at once."""
     guard = subprocess.Popen(
         [sys.executable, "-m", "tests.slurm_lab", str(directory)],
         cwd=REPOSITORY,
@@ -69,7 +68,7 @@ def end_with_us(directory: Path) -> Callable[[], None]:
 
 
 def guard_lab(directory: Path) -> None:
-    """Waits until no process holds the other end of standard input any more."""
+    """Waits until standard input is closed, as its writer has ended; then removes the Slurm."""
     sys.stdin.read()
     SlurmLab(directory, ()).stop()
     shutil.rmtree(directory, ignore_errors=True)
@@ -105,7 +104,7 @@ def are_idle(lab: SlurmLab, nodes: Sequence[str]) -> bool:
 
 
 class SlurmSite:
-    """The files of a site beside the lab; `instance` and `settings` distinguish two sites."""
+    """The files of a site on the shared Slurm, and node-convert with its configuration."""
 
     def __init__(
         self, lab: SlurmLab, sandbox: Sandbox, directory: Path, **settings: object
@@ -144,7 +143,7 @@ class SlurmSite:
         return {**self.lab.environ, **own, **more}
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Starts node-convert as the real command, so that a test can talk to it meanwhile."""
+        """Starts node-convert as a process, which runs while the test does something else."""
         return subprocess.Popen(
             [sys.executable, "-m", "dnm.converters.cli", *arguments],
             env=self._environ(environment),
@@ -155,7 +154,7 @@ class SlurmSite:
         )
 
     def begin(self, *arguments: str, **environment: str) -> Child:
-        """Starts the same from an interpreter with all imports done (warm.py)."""
+        """Starts node-convert in a forked process with all imports done (warm.py)."""
         return node_convert(arguments, self._environ(environment))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -163,7 +162,7 @@ class SlurmSite:
         return subprocess.CompletedProcess(arguments, *child.wait())
 
     def verdicts(self, *options: str, **environment: str) -> dict[str, tuple[str, str]]:
-        """Returns node -> (verdict, reason) of `--list`."""
+        """Returns node -> (verdict, reason) by `node-convert --list`."""
         answer = self.run("--list", "--output", "json", *options, **environment)
         assert answer.returncode == 0, answer.stderr
         nodes: list[dict[str, Any]] = msgspec.json.decode(answer.stdout)["nodes"]
@@ -179,7 +178,7 @@ class SlurmSite:
         return {node["metadata"]["name"] for node in self.sandbox.objects("nodes")}
 
     def assert_lent(self, *nodes: str) -> None:
-        """Checks that nodes are dnm's in Slurm, without work, and Ready and labelled Nodes."""
+        """Checks that dnm has the nodes in Slurm, without jobs, and that their Nodes are Ready."""
         reservations = {reservation.name for reservation in self.lab.client.read_reservations()}
         for name in nodes:
             node = self.lab.client.read_node(name)
@@ -194,7 +193,7 @@ class SlurmSite:
                 assert taint in manifest["spec"]["taints"]
 
     def assert_in_service(self, *nodes: str) -> None:
-        """Waits until the nodes answer; checks that only Slurm has them, without dnm's marks."""
+        """Waits until Slurm has the nodes in service; checks that nothing of dnm is left."""
 
         def all_answer() -> bool:
             slurm_nodes = [node for node in self.lab.read_nodes() if node.name in nodes]
@@ -223,7 +222,7 @@ def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]
 def make_site(
     directory: Path, programs: Path | None = None, **settings: object
 ) -> Iterator[SlurmSite]:
-    """Yields a site; `programs`: of a Slurm other than the installed one."""
+    """Yields a site. `programs` is the directory of a Slurm other than the installed one."""
     lab = the_lab(programs)
     sandbox = Sandbox(directory / "sandbox", manual=False).start()
     try:

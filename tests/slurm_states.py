@@ -1,4 +1,4 @@
-"""A lab in which Slurm reaches every state that it can on one machine, with a read of each."""
+"""A real Slurm in which nodes reach every state that is possible on one machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STATES = frozenset(
 
 @contextmanager
 def states_lab(programs: Path | None = None) -> Iterator[SlurmLab]:
-    """Yields a started lab, with an unchanged node for each state."""
+    """Yields a started Slurm with enough nodes for all states."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-states-"))
     lab = SlurmLab(directory, NODES, more=WITHOUT_DAEMON, programs=programs)
     if lab.version >= HAS_EXTERNAL:
@@ -59,7 +59,7 @@ def states_lab(programs: Path | None = None) -> Iterator[SlurmLab]:
 
 
 def states_of(lab: SlurmLab) -> frozenset[frozenset[str]]:
-    """Returns the states that this version can reach."""
+    """Returns the states that nodes can reach in this version of Slurm."""
     return STATES | ({frozenset(("IDLE", "EXTERNAL"))} if lab.version >= HAS_EXTERNAL else set())
 
 
@@ -68,7 +68,7 @@ def change(lab: SlurmLab, node: str, *words: str) -> None:
 
 
 def bring_about(lab: SlurmLab) -> None:
-    """Returns when the jobs run; the other states follow in seconds."""
+    """Submits jobs and changes nodes, so that most states are reached; returns once jobs run."""
     small = ("-n1", "--mem=100")
     (lab.directory / "hold-n04").touch()
     lab.submit("-w", "n02", "--exclusive", "-t", "30", "--uid=games", "-A", "biology")
@@ -126,7 +126,7 @@ def _is_overridden(default: str, words: tuple[str, ...]) -> bool:
 
 
 def restart_with_a_gpu(lab: SlurmLab) -> None:
-    """slurmctld reports no state for some seconds; then n01 lacks its configured GPU."""
+    """Restarts slurmctld with a GPU configured for n01, which has none."""
     lab.stop_controller()
     configuration = lab.directory / "slurm.conf"
     text = configuration.read_text()
@@ -135,7 +135,7 @@ def restart_with_a_gpu(lab: SlurmLab) -> None:
 
 
 def play(lab: SlurmLab, look: Callable[[], None]) -> set[frozenset[str]]:
-    """Produces the states and calls `look` until all have occurred; returns the missing ones."""
+    """Brings about the states, and calls `look` until all have occurred. Returns missing ones."""
     missing = set(states_of(lab))
 
     def observe(seconds: float, late: frozenset[frozenset[str]] = frozenset()) -> None:

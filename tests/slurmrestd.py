@@ -1,8 +1,7 @@
-"""slurmrestd beside a lab of real Slurm: on a unix socket, and on loopback with tokens.
+"""slurmrestd for a test's real Slurm: on a unix socket, or on loopback with tokens.
 
-It refuses to run as root, so it runs as nobody; over the socket, or with a token of nobody, it may
-then only read. The lab's slurmctld knows the key of the tokens from its start (`allow_tokens`).
-"""
+It refuses to run as root, so it runs as an unprivileged user. Over the socket, or with that user's
+token, it may only read. slurmctld needs the tokens' key at its start (`allow_tokens`)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ WAIT = 300.0  # seconds until it listens
 
 
 def allow_tokens(lab: SlurmLab) -> None:
-    """Configures the lab for tokens; call it before the lab's start."""
+    """Configures a Slurm, which is not started yet, for tokens."""
     key = lab.directory / "jwt.key"
     lab.directory.mkdir(exist_ok=True)
     key.touch(0o600)
@@ -30,7 +29,7 @@ def allow_tokens(lab: SlurmLab) -> None:
 
 
 def write_token(lab: SlurmLab, file: Path, user: str = "root", seconds: int = 1800) -> Path:
-    """Writes a token as `scontrol token` prints it."""
+    """Writes a file with a token, as `scontrol token` prints it. Returns its path."""
     message = lab.run("scontrol", "token", f"username={user}", f"lifespan={seconds}")
     file.touch(0o600)
     file.write_text(message + "\n")
@@ -39,7 +38,7 @@ def write_token(lab: SlurmLab, file: Path, user: str = "root", seconds: int = 18
 
 @contextmanager
 def slurmrestd(lab: SlurmLab, listen: str) -> Iterator[str]:
-    """Runs it until the block ends; `listen` is a port, or empty for a socket. Yields the URL."""
+    """Runs slurmrestd on the port `listen`, or on a socket if that is empty. Yields the URL."""
     place = lab.directory / "run" / "rest"
     place.mkdir(mode=0o700, exist_ok=True)
     os.chown(place, NOBODY, NOBODY)

@@ -1,5 +1,5 @@
-"""The checks before a commit: the rules of its subject, the hook and the step of CI in real
-repositories, and pre-commit's list."""
+"""Tests of the checks of commits: the rules about the subject, the git hook and the step of CI in
+real repositories, and pre-commit's configuration."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def add_a_file(where: Path, message: str) -> None:
 
 
 def check(where: Path, code: int = 0) -> str:
-    """Runs the step of CI in a checkout."""
+    """Runs CI's check of commit subjects in a checkout. Returns its output."""
     answer = subprocess.run(
         [sys.executable, ".ci/commit_subjects.py"],
         cwd=where, env=ENVIRONMENT, capture_output=True, text=True,
@@ -90,7 +90,7 @@ def check(where: Path, code: int = 0) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Returns a repository with an old subject up to its base, and this check after that."""
+    """Builds a repository: its base commit has an invalid subject; later ones are checked."""
     where = tmp_path / "repository"
     where.mkdir()
     git(where, "init", "--initial-branch=main")

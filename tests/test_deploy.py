@@ -1,5 +1,5 @@
-"""The files of deploy/ and packages/, and the examples of docs/kubernetes.md: complete, and
-consistent with the rest. `make test-packages` and tests/real/test_in_kubernetes.py run them."""
+"""Tests that the files of deploy/ and packages/, and the examples of docs/kubernetes.md, are
+complete and consistent. `make test-packages` and tests/real/test_in_kubernetes.py run them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_every_deployed_configuration_is_valid(tmp_path: Path, folder: str) -> N
 
 
 def built(folder: Path) -> dict[str, list[Any]]:
-    """Returns what kubectl would apply, by kind."""
+    """Returns kind -> the objects that `kubectl kustomize` prints for a folder."""
     done = subprocess.run(
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
     )
@@ -99,7 +99,7 @@ def built(folder: Path) -> dict[str, list[Any]]:
 
 
 def test_cluster_account_has_exactly_the_permissions_of_its_pod() -> None:
-    """The converter is elsewhere: no Node is deleted, no pod evicted. YuniKorn ignores the pod."""
+    """The converter runs elsewhere, so this account deletes no Nodes and evicts no pods."""
     objects = built(DEPLOY / "one")
     bound = {item["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding")
              for item in objects[kind]}  # fmt: skip
@@ -119,7 +119,7 @@ def test_cluster_account_has_exactly_the_permissions_of_its_pod() -> None:
 
 
 def test_account_without_yunikorn_has_the_same_roles_but_for_its_config_maps() -> None:
-    """Only account, Lease and registry have a namespace, which is dnm's own."""
+    """Without YuniKorn, all namespaced objects are in dnm's own namespace."""
     expected: dict[str, list[Any]] = {}
     for item in yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()):
         metadata = item["metadata"]
@@ -190,7 +190,7 @@ def test_pod_security_context_is_minimal() -> None:
 
 
 def test_no_config_map_directory_is_on_a_trusted_path() -> None:
-    """The mode of such a folder lets every user write it."""
+    """Kubelets make ConfigMap folders writable for all users, so only single files are mounted."""
     config_maps = {volume["name"] for volume in POD["volumes"] if "configMap" in volume}
     mounts = [item for item in CONTAINER["volumeMounts"] if item["name"] in config_maps]
     assert len(mounts) == 3
@@ -233,7 +233,7 @@ def test_example_kustomization_is_a_complete_instance() -> None:
 def test_example_kustomization_has_the_lease_where_dnm_reads_it(
     tmp_path: Path, own: dict[str, str]
 ) -> None:
-    """The page adds the namespace without YuniKorn."""
+    """For sites without YuniKorn, the page adds `namespace: dnm` to the example."""
     (example,) = [entry for entry in BLOCKS if "kind" not in entry]
     for name in ("deploy", "etc"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -275,8 +275,8 @@ CONFIG = Config(path=Path(), namespaces={}, node_types={}, node_convert_path=DEP
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with an ssh that runs the other end as sshd would, and a converter that
-    prints its arguments."""
+    """Returns a folder for PATH with a fake ssh, which runs the remote command as sshd would, and a
+    converter that prints its arguments."""
     folder = tmp_path_factory.mktemp("ends")
     other_end = f'env -i PATH="$PATH" "SSH_ORIGINAL_COMMAND=$*" sh {DEPLOY}/node-convert-by-ssh'
     write_program(folder / "ssh", f"shift 3\nexec {other_end}")
@@ -337,7 +337,7 @@ def test_ssh_wrappers_pass_all_arguments_of_the_contract(
 
 
 def test_list_passes_the_ssh_wrappers_with_its_claims(ends: Path, tmp_path: Path) -> None:
-    """The table does not show claims, nor whether the converter lists them."""
+    """The wrappers must pass JSON, since the table of `--list` does not have claims."""
     listed = [{"node": "a001", "state": "IDLE", "verdict": "OK", "claim": None}]
     message = json.dumps({"nodes": listed, "options": ["--exclude"]})
     write_program(

@@ -1,4 +1,4 @@
-"""The sdist and the wheel: what is in them, and where `pip install` puts it."""
+"""Tests of the sdist and the wheel: what is in them, and where `pip install` puts it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a new virtual environment with the wheel alone."""
+    """Returns a new virtual environment, in which only the wheel is installed."""
     directory = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     subprocess.run(
@@ -52,7 +52,7 @@ def test_sdist_has_every_file_of_the_repository_and_the_made_ones(
 
 
 def test_installed_wheel_has_the_files_that_a_package_has(environment: Path) -> None:
-    """The deb and the rpm install SHARED below /usr/share/dnm, and the units beside it."""
+    """The files are those that the deb and the rpm install below /usr/share/dnm, and the units."""
     share = environment / "share" / "dnm"
     expected = [
         name for name in tracked_files()
@@ -69,7 +69,7 @@ def test_installed_wheel_has_the_files_that_a_package_has(environment: Path) -> 
 
 
 def test_page_names_the_paths_of_the_installed_files(environment: Path) -> None:
-    """Plays the page's commands that copy files, with /opt/dnm as the environment."""
+    """Runs the page's commands that copy files, with the new environment instead of /opt/dnm."""
     (moved,) = re.findall(r"^cd (/opt/dnm/\S+)$", STEP, re.M)
     sources = [
         word

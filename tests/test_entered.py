@@ -1,5 +1,5 @@
-"""The files that an idle run enters, and a run that lends and returns, without any disabled rule.
-The bounds only fall. The aims are 65 files with 11,700 lines, and 105 with 20,000."""
+"""Tests that bound the files which an idle run executes, and runs that lend and return: no disabled
+rule. The bounds only fall. The aims are 65 files with 11,700 lines, and 105 with 20,000."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_idle_run_executes_a_bounded_number_of_lines(
 def test_lending_and_returning_runs_execute_a_bounded_number_of_lines(
     site: Site, record_property: Callable[[str, object], None]
 ) -> None:
-    """The runs use no command, the sandbox's clock, and the default idle time."""
+    """The runs are played in this process, on the sandbox's clock, with the default idle time."""
     lines = site.path.read_text().splitlines(keepends=True)
     Site.write(site.path, "".join(line for line in lines if "reversion_idle" not in line))
     site.sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)

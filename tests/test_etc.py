@@ -1,4 +1,4 @@
-"""The files that a site copies: example configuration, RBAC, crontab line, systemd units."""
+"""Tests of files that sites copy: example configuration, RBAC, crontab line, systemd units."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OFF = re.compile(r"^#(?=\[\w|[a-z][A-Za-z0-9_./-]* = )", re.MULTILINE)
 
 @pytest.fixture
 def etc(tmp_path: Path) -> Path:
-    """Returns a copy of both files that names its own map and that only its owner can write."""
+    """Copies the example ini and queue map to a folder, for which the ini is adapted."""
     for name in ("dynamic_node_config.ini", "namespace_queue_paths.json"):
         text = (ROOT / "etc" / name).read_text()
         (tmp_path / name).write_text(text.replace(str(DEFAULT_QUEUE_MAP), DEFAULT_QUEUE_MAP.name))
@@ -99,7 +99,7 @@ def test_example_with_every_key_enabled_is_valid(etc: Path) -> None:
 
 
 def test_every_key_of_the_example_has_a_comment(etc: Path) -> None:
-    """A comment is before each key, or before its group."""
+    """Each key, or the group of keys that it is in, has a comment before it."""
     previous = ""
     for line in (etc / "dynamic_node_config.ini").read_text().splitlines():
         if re.match(r"#?[a-z][A-Za-z0-9_./-]* = ", line):
@@ -121,7 +121,7 @@ OF_A_RUN = (
 
 
 def roles() -> dict[str, list[dict[str, list[str]]]]:
-    """Returns the name of a role, as `Kind name`, -> its rules."""
+    """Returns `Kind name` of each role in etc/rbac.yaml -> its rules."""
     documents = yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text())
     return {
         f"{document['kind']} {document['metadata']['name']}": document["rules"]
@@ -131,7 +131,7 @@ def roles() -> dict[str, list[dict[str, list[str]]]]:
 
 
 def grants(*names: str) -> set[str]:
-    """Returns `verb resource` of all rules of these roles."""
+    """Returns what these roles permit, as `verb resource`."""
     rules = [rule for name in names for rule in roles()[name]]
     return {
         f"{verb} {resource}"
@@ -261,7 +261,7 @@ def test_timer_interval_equals_the_configuration() -> None:
 
 @pytest.mark.parametrize("at", ["", "@"])
 def test_end_of_a_conversion_triggers_the_service_which_removes_the_trigger(at: str) -> None:
-    """dnm misses no end during a run, and no end starts two runs."""
+    """An end of a conversion during a run starts another run, and no end starts two."""
     of_state = [
         Path(folder) / Config(path=Path(), namespaces={}, node_types={}).trigger_path.name
         for folder in (f"/var/lib/dynamic-node{'/%i' if at else ''}",
@@ -289,7 +289,7 @@ def test_crontab_line_mails_only_errors() -> None:
 
 @pytest.mark.parametrize("kind", ["service", "timer", "path"])
 def test_instance_unit_equals_the_single_unit(kind: str) -> None:
-    """They differ in name, folder, and writable paths."""
+    """The units differ only in the instance's name, folder, and writable paths."""
     single, config_parser = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
     if kind == "service":
         config = config_parser["Service"].pop("Environment")

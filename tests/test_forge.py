@@ -1,4 +1,4 @@
-"""The files for public forges: both run .ci/run and nothing else, and their templates agree."""
+"""Tests of the files for GitHub and GitLab: both run only .ci/run, and their templates agree."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The import rules of the code base, checked against the imports: one rule for each package of dnm,
-also for packages in an optional one (`lab.sandbox`).
+"""Tests of the import rules of the code base: each package of dnm has a rule about what it may
+import, also one in an optional package (`lab.sandbox`).
 
-`IMPORT_RULES` has for every package the parts of dnm that it may import, and the outside modules
-that it may not. A name in it is a package, or one module of it. Imports only for types (under
-TYPE_CHECKING) count too: a type is knowledge of its package.
-"""
+`IMPORT_RULES` has for each package the packages or modules of dnm that it may import, and the
+foreign modules that it may not. Imports only for types (under TYPE_CHECKING) count too, because
+code with a type of another package depends on that package."""
 
 from __future__ import annotations
 
@@ -177,7 +176,7 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 @cache
 def imports(root: Path) -> tuple[Import, ...]:
-    """Returns all imports, in functions too; of `from a import b` both `a` and `a.b`."""
+    """Returns all imports, also in functions. `from a import b` gives both `a` and `a.b`."""
     return tuple(_read_imports(root))
 
 
@@ -197,7 +196,7 @@ def _read_imports(root: Path) -> Iterator[Import]:
 
 
 def package_of(module: str) -> str:
-    """Returns the innermost package of a module or of a name in it; empty if there is none."""
+    """Returns the innermost package with a rule that has this module or name, or empty."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((name for name in names if name in IMPORT_RULES), "")
@@ -224,7 +223,7 @@ def test_every_package_obeys_its_import_rule() -> None:
 
 
 def test_exclusion_rules_are_imported_only_by_the_rule_table() -> None:
-    """An administrator sees the reason of any rule."""
+    """Other code must not depend on single rules: it shows the reason of any rule."""
     assert not [
         pair for pair in imports(PACKAGE) if pair.of.startswith("dnm.plan.rules.exclusions")
     ]
@@ -318,7 +317,7 @@ CIRCLES: dict[frozenset[str], str] = {}  # modules of one package that need each
 
 
 def _graph(of: str = "") -> dict[str, set[str]]:
-    """Returns module -> modules of dnm that it imports; with `of` empty, package -> packages."""
+    """Returns module -> imported modules of a package, or package -> packages if `of` is empty."""
     modules = {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
     }
@@ -380,8 +379,8 @@ def test_core_reads_no_clock(package: str) -> None:
 
 
 def test_unknown_exceptions_are_not_swallowed() -> None:
-    """Code that catches everything is for cleanup: it ends in a raise. The sandbox is no part of a
-    run: its time must continue after any failure in a test."""
+    """Code that catches every exception is for cleanup and raises it again. Only the sandbox may
+    continue, because its clock must go on after any failure in a test."""
     for path in FILES_OF_DNM:
         if path.is_relative_to(PACKAGE / "lab" / "sandbox"):
             continue
@@ -402,7 +401,7 @@ def test_every_module_has_a_docstring() -> None:
 
 
 def _shown_importer(package: str) -> str:
-    """Returns the word for an importer: every queue system is one of queues."""
+    """Returns the name of a package in the message; all queue systems are shown as `queues`."""
     is_queue_system = package.startswith("queues.") and not package.endswith(".admin")
     return "queues" if is_queue_system else package.rpartition(".")[2]
 
@@ -431,7 +430,7 @@ def test_every_package_docstring_names_its_importers(package: str) -> None:
 
 
 def test_no_shell_is_started() -> None:
-    """A command line is a list of checked words."""
+    """dnm passes a list of words to a program, never a text to a shell."""
     for path in FILES_OF_DNM:
         for node in nodes_of(path):
             if not isinstance(node, ast.Call):
@@ -447,7 +446,7 @@ NAMES_YUNIKORN = 5  # files: keys of the predecessor, their parsers, the table o
 
 
 def test_few_files_outside_its_package_name_yunikorn() -> None:
-    """The sandbox plays a YuniKorn, and its own package may name it."""
+    """Only YuniKorn's own package, and the sandbox, which plays YuniKorn, may do so freely."""
     own = {PACKAGE / "queues" / "yunikorn", PACKAGE / "lab"}
     files = [path for path in PACKAGE.rglob("*.py") if not own & {*path.parents}]
     texts = {str(path): path.read_text("utf-8").lower() for path in files}
@@ -455,7 +454,7 @@ def test_few_files_outside_its_package_name_yunikorn() -> None:
 
 
 def test_no_module_outside_queues_imports_a_queue_system() -> None:
-    """The table of commands loads those of YuniKorn by name."""
+    """The table of commands imports YuniKorn's commands by their names at run time."""
     packages = tuple(f"dnm.{name}." for name in IMPORT_RULES if name.startswith("queues."))
     pairs = [pair for pair in imports(PACKAGE) if pair.of.startswith(packages)]
     assert {pair.by for pair in pairs if not pair.by.startswith("queues")} == {"cli.table"}

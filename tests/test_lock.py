@@ -1,4 +1,4 @@
-"""The files of requirements/: they lock all of pyproject.toml, and pip can verify each package."""
+"""Tests that requirements/ pins all dependencies of pyproject.toml, with hashes for pip."""
 
 from __future__ import annotations
 

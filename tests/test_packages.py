@@ -1,4 +1,4 @@
-"""The content of the packages. `make test-packages` installs, upgrades and removes them."""
+"""Tests of the content of deb and rpm. `make test-packages` installs, upgrades and removes them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_command_has_a_manual_page_with_a_sentence() -> None:
 
 
 def test_manual_page_has_examples_exit_codes_and_files() -> None:
-    """The examples are those of the pages, which other tests check."""
+    """The manual page has the same examples as the documentation, which other tests check."""
     page = included(("dnm", "simulate"), "play it")
     assert "dnm simulate \\-\\-set headroom=0.8" in page
     for title in ("EXAMPLES", "EXIT STATUS", "FILES"):
@@ -79,7 +79,7 @@ def test_manual_page_has_examples_exit_codes_and_files() -> None:
 
 
 def test_no_manual_page_names_a_source_file() -> None:
-    """They are not installed."""
+    """Source files are not in a place that an administrator reads."""
     pages = [included(words, summary) for words, summary in (*verbs(), *CONVERTERS)]
     for page in (*pages, configuration_page("1.0.0")):
         assert not re.search(r"\w\.py\b|\b(dnm|tests|packages)/\w", page.replace("share/dnm/", ""))

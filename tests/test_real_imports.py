@@ -1,5 +1,5 @@
-"""The tests on real servers can be collected. Only nights play them all, so that a renamed helper
-would be noticed late."""
+"""Test that pytest can import the tests on real servers. They run only at night, so that otherwise
+a renamed helper would be noticed late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promise of the tests themselves: all their processes end with them, however they end."""
+"""Tests that all processes of the tests end with pytest, in whatever way it ends."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kill_tests(command: int, number: int, directory: Path) -> None:
 
 
 def _is_removed(folder: Path, command: subprocess.Popen[str]) -> bool:
-    """Returns whether it is removed, or may stay since the tests failed."""
+    """Returns whether a folder is removed, or may be kept because the tests failed."""
     return not folder.exists() or command.returncode == 1
 
 

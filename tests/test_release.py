@@ -1,4 +1,4 @@
-"""The files that `make release` writes about a release, and the rehearsal that it plays."""
+"""Tests of the files that `make release` writes about a release, and of its rehearsal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without the optional packages, dnm still works: a run, the plan, the status, the check."""
+"""Tests that dnm works without its optional packages: a run, the plan, the status, the check."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WINGS = {  # an optional package -> its commands
 
 
 class Installation:
-    """A copy of dnm without some of its optional packages, and its command."""
+    """A copy of dnm without some of its optional packages, which can be called as a command."""
 
     def __init__(self, directory: Path, *without: str) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""The workshop: 75 people, four cores each, on a cluster that is full.
+"""Tests of the workshop: 75 people, four cores each, on a cluster that is full.
 
 The least number of nodes: 75 pods request 300 cores and 1,200 GB. The queue has 80 cores and 320
 GB, so it lacks 220 cores and 880 GB. A node adds 128 cores and 256 GB: two nodes by cores, four by
@@ -68,7 +68,7 @@ def state_files(site: Site) -> dict[Path, bytes]:
 def test_write_that_fails_once_costs_a_single_run(
     sandbox: Sandbox, site: Site, tmp_path: Path
 ) -> None:
-    """The next run requests the remaining conversions again without a wait."""
+    """A failed write of the limits stops the lends of a run. The next run does both."""
     site = Site(sandbox, tmp_path / "hasty", max_converted_nodes=6, max_conversions_per_run=2)
     sandbox.add_pods(75, "dev", queue=QUEUE, cpu="4", memory="16G")
     site.run()
@@ -93,7 +93,7 @@ def conversions(sandbox: Sandbox) -> list[tuple[str, ...]]:
 def test_limit_lowered_manually_below_lent_nodes_stops_lending(
     sandbox: Sandbox, tmp_path: Path, waiting: int
 ) -> None:
-    """No node raises it, so dnm lends none for it, and returns idle nodes."""
+    """A lent node would not raise such a limit, so dnm lends none, and returns idle ones."""
     set_up_workshop(sandbox, 12)
     sandbox.add_node("k001", cpu="64", memory="256G")
     site = Site(sandbox, tmp_path / "site", max_converted_nodes=8, adjust_guaranteed="false")

@@ -1,4 +1,4 @@
-"""The nodes of syntax trees, for tests that read the source."""
+"""Access to syntax trees, for tests that read the source of dnm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 
 def nodes_below(tree: ast.AST) -> list[ast.AST]:
-    """Returns the nodes in the order of ast.walk, in a third of its time."""
+    """Returns all nodes of a syntax tree, in the order of ast.walk but in a third of its time."""
     nodes = [tree]
     for node in nodes:  # it grows meanwhile
         for value in vars(node).values():

@@ -1,11 +1,10 @@
-"""Starts `dnm` and `node-convert` quickly: an interpreter with all imports done, which forks.
+"""An interpreter with all imports done, which forks `dnm` and `node-convert` quickly.
 
-A forked process is like any other: its own id, files and locks, ended by real signals. It differs
-from `python -m dnm.cli` in three things: the imports are done, the fault point is armed without an
-environment, and the time may be the sandbox's. Commands are JSON lines on stdin, answers go to
-stdout. With the word `adopts` it becomes the parent of orphans, so that it can wait for a converter
-that outlived its run.
-"""
+A forked process has its own id, files and locks, and real signals end it. It differs from `python
+-m dnm.cli` in three ways: the imports are done, faults are set without environment variables, and
+the time may be the sandbox's. Commands are JSON lines on stdin, answers go to stdout. With the word
+`adopts`, the interpreter becomes the parent of orphans, so that it can wait for a converter that
+outlived its run."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def main() -> None:
 
 
 def _load_the_rest() -> None:
-    """Imports what a verb imports late; a missing configuration ends this verb early."""
+    """Imports all commands and what they import late, by a command that fails early."""
     verbs = [
         walk_package.name for walk_package in pkgutil.walk_packages(dnm.cli.__path__, "dnm.cli.")
     ]
@@ -79,7 +78,7 @@ def _load_the_rest() -> None:
 
 
 def start(jobs: list[dict[str, Any]]) -> list[int]:
-    """Forks all of them; they begin at the same instant."""
+    """Forks a process for each job; all begin at the same instant. Returns their ids."""
     barrier, gate = os.pipe()
     pids = []
     for job in jobs:
@@ -96,14 +95,14 @@ def start(jobs: list[dict[str, Any]]) -> list[int]:
 
 
 def reap(pid: int) -> int:
-    """Returns the exit code of an ended process; the negative signal if one ended it."""
+    """Returns the exit code of an ended process, or the negative signal number."""
     if pid not in _reaped:
         _reaped[pid] = os.waitpid(pid, 0)[1]
     return os.waitstatus_to_exitcode(_reaped.pop(pid))
 
 
 def settle() -> bool:
-    """Waits until no descendant is left; False: some still run after a long time."""
+    """Waits until no descendant is left. Returns False if some still run after a long time."""
     until = time.monotonic() + _SETTLE_SECONDS
     while time.monotonic() < until:
         try:
@@ -158,7 +157,7 @@ _COMMANDS: dict[str, Any] = {
 
 
 def become(job: dict[str, Any]) -> None:
-    """Runs `dnm ARGUMENTS` in this forked process; it does not return."""
+    """Runs the job's command in this forked process, and ends the process."""
     code = 1
     try:
         _set_up(job)
@@ -207,7 +206,7 @@ def _set_up(job: dict[str, Any]) -> None:
 
 
 def _audit(path: str) -> None:
-    """Records every effect outside of any fault point, and its caller."""
+    """Records each effect that dnm has outside of any fault point, with its caller."""
     strays = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     strays = fcntl.fcntl(strays, fcntl.F_DUPFD_CLOEXEC, 100)
 
