@@ -48,14 +48,18 @@ def make_account(rig: Rig) -> Path:
 
 
 def make_account_without_yunikorn(rig: Rig) -> Path:
-    """Runs the page's commands for a site without YuniKorn; returns the account's kubeconfig. The
+    """Runs the page's commands for a site without YuniKorn; returns the account's kubeconfig. They
+    run in a copy too: in etc/ itself, another cluster's commands replaced `ca.crt` in between. The
     bindings of both accounts have the same names, so `restore_account` must follow."""
     script = commands("2. The account")
     for line, instead in CHOICES.items():
         script, count = re.subn(line, instead, script)
         assert count == 1, line
     script = script.replace(str(KUBECONFIG), str(KUBECONFIG_WITHOUT_YUNIKORN))
-    message = rig.shell(f"cd {REPOSITORY}/etc\n" + script)
+    copy = rig.directory / "without-yunikorn"
+    for name in ("etc", "deploy"):  # deploy/none refers to etc/
+        shutil.copytree(REPOSITORY / name, copy / name, dirs_exist_ok=True)
+    message = rig.shell(f"cd {copy}/etc\n" + script)
     assert "serviceaccount/dynamic-node-manager " in message, message
     return KUBECONFIG_WITHOUT_YUNIKORN
 
