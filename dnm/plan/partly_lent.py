@@ -34,10 +34,10 @@ def await_workloads(
         if not nodes[name].was_used and name not in chosen.quota_in_use
     }
     rest = {name: item for name, item in chosen.verdicts.items() if name not in waiting}
-    others, clocks = restart(
+    settled, clocks = restart(
         replace(chosen, verdicts=rest, go=(), incomplete=frozenset()), nodes, now
     )
-    verdicts = {**chosen.verdicts, **others.verdicts}
+    verdicts = {**chosen.verdicts, **settled.verdicts}
     for name, entry in waiting.items():
         may_go = verdicts[name].reason in (Reason.IDLE_LONG_ENOUGH, Reason.BUDGET)
         if may_go and not entry.is_needed:

@@ -79,8 +79,7 @@ def size_with_demand(
     if demand.workloads:
         from dnm.sizing.workloads import size_workloads
 
-        rest = queues, node_supply, budget
-        return size_workloads(config, demand, lambda part: size_with_demand(config, part, *rest))
+        return size_workloads(size_with_demand, config, demand, queues, node_supply, budget)
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(demand, queues, node_supply, packing_input)

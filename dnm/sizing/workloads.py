@@ -14,13 +14,15 @@ from msgspec.structs import replace
 
 from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import NotCounted, PendingGroup, Uncounted
-from dnm.model.cluster import RefusedPods
+from dnm.model.cluster import QueueLimits, RefusedPods
 from dnm.model.config import Config
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import Verdict
-from dnm.sizing.caps import describe_bounds
+from dnm.sizing.caps import ConversionBudget, describe_bounds
+from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.queue_sizing import QueueSizing, Sizing, count_by_type
+from dnm.sizing.workload_bounds import WorkloadBounds
 
 _MOST_TRIALS = 80  # sizings of one decision
 _MOST_FAILURES = 40  # of one queue, so that its Workloads leave trials to the other queues
@@ -28,6 +30,9 @@ _MOST_ADMITTED_LATE = 10  # Workloads of one queue that have their nodes and wai
 _UNTRIED = "comes after more kinds of Workloads than dnm tries in a run"
 
 Size = Callable[[Demand], Sizing]
+SizePart = Callable[
+    [Config, Demand, Mapping[str, QueueLimits], NodeSupply, ConversionBudget], Sizing
+]
 
 
 class _Workload(Value):
@@ -37,18 +42,11 @@ class _Workload(Value):
     key: str
     queue: str
     pods: tuple[tuple[str, RefusedPods], ...]
+    least: Mapping[str, int]  # by group: the smallest number of pods that is admitted
 
     @property
     def is_strict(self) -> bool:
         return self.pods[0][1].is_strict
-
-    @property
-    def least(self) -> Counter[str]:
-        """Returns group -> the smallest number of pods there that is admitted."""
-        counts: Counter[str] = Counter()
-        for name, pods in self.pods:
-            counts[name] += pods.least
-        return counts
 
     def is_hopeless_after(self, failed: _Workload) -> bool:
         """Returns whether `failed`, which is before it and cannot be completed, rules it out: it
@@ -56,23 +54,35 @@ class _Workload(Value):
         if self.queue != failed.queue:
             return False
         least = self.least
-        return failed.is_strict or all(least[name] >= n for name, n in failed.least.items())
+        return failed.is_strict or all(least.get(name, 0) >= n for name, n in failed.least.items())
 
 
-def size_workloads(config: Config, demand: Demand, size: Size) -> Sizing:
+def size_workloads(
+    size_part: SizePart,
+    config: Config,
+    demand: Demand,
+    queues_before: Mapping[str, QueueLimits],
+    node_supply: NodeSupply,
+    budget: ConversionBudget,
+) -> Sizing:
     """Returns the sizing without Workloads that cannot be completed, and the reason for each.
-    `size` returns the sizing for a part of the demand, as if all pods were admitted one by one."""
+    `size_part` returns the sizing for a part of the demand, as if pods were admitted one by one."""
     workloads = list(_list_workloads(config, demand))
     demand = replace(demand, workloads=())
+    rest = queues_before, node_supply, budget
+
+    def size(part: Demand) -> Sizing:
+        return size_part(config, part, *rest)
+
     if all(item.pods[0][1].count == len(item.pods) == 1 and not item.is_strict
            for item in workloads):  # fmt: skip
         return size(demand)
-    choice = _Choice(demand, workloads, size)
-    part = demand
-    sizing = size(demand)
-    if not choice.has_places(sizing, demand):
-        part = choice.without(choice.find_incomplete())
-        sizing = size(part)
+    names = {name for item in workloads for name in item.least}
+    bounds = WorkloadBounds(config, demand, *rest, names)
+    choice = _Choice(demand, workloads, bounds, size)
+    sizing = size(demand) if bounds.allow([item.least for item in workloads]) else None
+    if sizing is None or not choice.has_places(sizing, demand):
+        sizing = size(choice.without(choice.find_incomplete()))
     queues, verdicts = dict(sizing.queues), dict(sizing.verdicts)
     for queue in {item.queue for item in workloads} & queues.keys():
         texts = {item.key: choice.texts[item.key] for item in workloads
@@ -112,7 +122,11 @@ def _list_workloads(config: Config, demand: Demand) -> Iterator[_Workload]:
         policy = config.namespaces[listed[0][1].pod.namespace]
         ranks[policy.queue] += 1
         order = (-policy.priority, ranks[policy.queue], listed[0][1].pod.created, key)
-        ranked.append((order, _Workload(key=key, queue=policy.queue, pods=tuple(listed))))
+        least: Counter[str] = Counter()
+        for name, pods in listed:
+            least[name] += pods.least
+        item = _Workload(key=key, queue=policy.queue, pods=tuple(listed), least=dict(least))
+        ranked.append((order, item))
     yield from (item for _, item in sorted(ranked, key=lambda pair: pair[0]))
 
 
@@ -120,10 +134,13 @@ class _Choice:
     """The choice of the Workloads that can be completed together. `texts`: by key, why one of the
     others cannot be, unless no node type fits its pods."""
 
-    def __init__(self, demand: Demand, workloads: Sequence[_Workload], size: Size) -> None:
-        self._demand, self._workloads, self._size = demand, workloads, size
-        self._names = {name for item in workloads for name, _ in item.pods}
-        self._trials = 0
+    def __init__(
+        self, demand: Demand, workloads: Sequence[_Workload], bounds: WorkloadBounds, size: Size
+    ) -> None:
+        self._demand, self._workloads, self._bounds = demand, workloads, bounds
+        self._size = size
+        self._names = {name for item in workloads for name in item.least}
+        self._trials: dict[frozenset[str], Sizing] = {}  # by the keys of the chosen Workloads
         self._incomplete: set[str] = set()
         self.texts: dict[str, str] = {}
         self._misfits: set[str] = set()  # groups that no node type fits
@@ -145,46 +162,67 @@ class _Choice:
         own = [item for item in self._workloads
                if item.queue == queue and item.key not in self._incomplete]  # fmt: skip
         for count in range(1, 1 + min(len(own), _MOST_ADMITTED_LATE)):
-            sizing = self._size(self._least_of(own[:count])).of(queue)
+            sizing = self._try(own[:count]).of(queue)
             if lacks := sum(sizing.granted.values()):
                 return lacks
         return 0
 
     def find_incomplete(self) -> list[_Workload]:
-        """Returns the Workloads that cannot be completed. Workloads that are hopeless because of an
-        earlier one are not tried."""
+        """Returns the Workloads that cannot be completed. Workloads that are hopeless because of a
+        bound or an earlier one are not tried."""
         kept: list[_Workload] = []
         incomplete: list[_Workload] = []
-        rest = list(self._workloads)
+        rest = self._exclude(self._workloads, incomplete)
         failures: Counter[str] = Counter()  # by queue
         while rest:
-            count = self._count_completable(kept, rest)
-            kept, rest = [*kept, *rest[:count]], rest[count:]
-            if rest and self._trials >= _MOST_TRIALS:
-                self.texts |= dict.fromkeys((item.key for item in rest), _UNTRIED)
-                incomplete += rest
-                break
-            if rest:
+            if count := self._count_completable(kept, rest):
+                for item in rest[:count]:
+                    self._bounds.take(item.least)
+                kept, rest = [*kept, *rest[:count]], self._exclude(rest[count:], incomplete)
+                continue
+            spent = rest if self._has_no_trial() else []
+            if not spent:
                 failed = [rest[0], *(x for x in rest[1:] if x.is_hopeless_after(rest[0]))]
                 self._explain(kept, failed)
                 incomplete += failed
-                rest = [item for item in rest if item not in failed]
+                rest = _minus(rest, failed)
                 failures[failed[0].queue] += 1
-            spent = [item for item in rest if failures[item.queue] >= _MOST_FAILURES]
+                spent = [item for item in rest if failures[item.queue] >= _MOST_FAILURES]
             self.texts |= dict.fromkeys((item.key for item in spent), _UNTRIED)
             incomplete += spent
-            rest = [item for item in rest if item not in spent]
+            rest = _minus(rest, spent)
         self._incomplete = {item.key for item in incomplete}
         return incomplete
+
+    def _exclude(self, rest: Sequence[_Workload], incomplete: list[_Workload]) -> list[_Workload]:
+        """Returns the Workloads that the bounds allow. Adds the others to `incomplete`, and those
+        that wait behind one of them in a strict queue."""
+        allowed: list[_Workload] = []
+        behind: dict[str, str] = {}  # by strict queue
+        for item in rest:
+            if item.queue in behind:
+                self.texts[item.key] = behind[item.queue]
+            elif self._bounds.allow([item.least]):
+                allowed.append(item)
+                continue
+            elif misfits := self._bounds.find_misfits(item.least):
+                self._misfits |= misfits
+            else:
+                self.texts[item.key] = self._bounds.describe_lack(item.least)
+            incomplete.append(item)
+            if item.is_strict and item.queue not in behind:
+                behind[item.queue] = _describe_behind(self.texts.get(item.key))
+        return allowed
+
+    def _has_no_trial(self) -> bool:
+        return len(self._trials) >= _MOST_TRIALS
 
     def _count_completable(self, kept: Sequence[_Workload], rest: Sequence[_Workload]) -> int:
         """Returns how many of `rest`, in order, can be completed along with `kept`."""
         count, step, is_growing = 0, 1, True
-        while count < len(rest) and self._trials < _MOST_TRIALS:
+        while count < len(rest) and not self._has_no_trial():
             step = min(step, len(rest) - count)
-            part = self._least_of([*kept, *rest[: count + step]])
-            self._trials += 1
-            if self.has_places(self._size(part), part):
+            if self._can_complete(kept, rest[: count + step]):
                 count += step
                 step = step * 2 if is_growing else step
             elif step == 1:
@@ -193,17 +231,28 @@ class _Choice:
                 step, is_growing = step // 2, False
         return count
 
+    def _can_complete(self, kept: Sequence[_Workload], more: Sequence[_Workload]) -> bool:
+        if not self._bounds.allow([item.least for item in more]):
+            return False
+        part = self._least_of([*kept, *more])
+        return self.has_places(self._try([*kept, *more]), part)
+
+    def _try(self, chosen: Sequence[_Workload]) -> Sizing:
+        """Returns the sizing with the least pods of these Workloads, each at most once."""
+        keys = frozenset(item.key for item in chosen)
+        if keys not in self._trials:
+            self._trials[keys] = self._size(self._least_of(chosen))
+        return self._trials[keys]
+
     def _explain(self, kept: Sequence[_Workload], failed: Sequence[_Workload]) -> None:
         first, queue = failed[0], failed[0].queue
-        before = self._size(self._least_of(kept)).of(queue)
-        sizing = self._size(self._least_of([*kept, first])).of(queue)
+        before, sizing = self._try(kept).of(queue), self._try([*kept, first]).of(queue)
         misfits = {item.group.fingerprint for item in sizing.unschedulable} & first.least.keys()
-        if misfits:
-            self._misfits |= misfits
-            return
-        text = _describe_lack(before, sizing)
-        self.texts |= dict.fromkeys((item.key for item in failed), f"is behind one that {text}")
-        self.texts[first.key] = text
+        text = "" if misfits else _describe_lack(before, sizing)
+        self._misfits |= misfits
+        self.texts |= dict.fromkeys((item.key for item in failed[1:]), _describe_behind(text))
+        if text:
+            self.texts[first.key] = text
 
     def _least_of(self, kept: Sequence[_Workload]) -> Demand:
         """Returns the demand with the least pods of these Workloads, and no others."""
@@ -264,3 +313,13 @@ def _describe_lack(before: QueueSizing, sizing: QueueSizing) -> str:
     needed = ", ".join(f"{count} of type {name}" for name, count in more.items()) or "more nodes"
     granted = sum(sizing.granted.values()) - sum(before.granted.values())
     return f"needs {needed}; {describe_bounds(sizing.spent, max(granted, 0))}"
+
+
+def _describe_behind(text: str | None) -> str:
+    """Returns why a Workload gets no node that is behind one with this text (empty: a misfit)."""
+    return f"is behind one that {text or 'no node type fits'}"
+
+
+def _minus(items: Sequence[_Workload], removed: Sequence[_Workload]) -> list[_Workload]:
+    keys = {item.key for item in removed}
+    return [item for item in items if item.key not in keys]

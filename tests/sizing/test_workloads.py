@@ -190,11 +190,48 @@ def test_fenced_node_serves_again_if_it_completes_a_workload(available: int, fat
     assert verdicts["a002"].verdict is fate
 
 
+def sizing_of_refused(refused: tuple[RefusedPods, ...], left: ConversionBudget) -> Sizing:
+    conf, limits = config(), tree(dev=size(0, 0), gpu=size(0, 0))
+    facts = demand((), conf, limits, refused=refused)
+    together = msgspec.structs.replace(facts, workloads=refused)
+    return size_queues(conf, together, limits, node_supply(), left)
+
+
+def in_pairs(refused: tuple[RefusedPods, ...]) -> tuple[RefusedPods, ...]:
+    """Returns the same pods as pod sets of Workloads: the first and the second, and so on."""
+    return tuple(
+        msgspec.structs.replace(item, workload=f"dev/w{number // 2}")
+        for number, item in enumerate(refused)
+    )
+
+
 def test_many_kinds_of_workloads_are_tried_within_a_bound() -> None:
-    jobs = tuple(Job(100 - number, request=size(4, 16 + number)) for number in range(90))
-    sizing = sizing_of((*jobs, Job(1)), budget(batch={"a": 2}))
-    assert granted(sizing) == 0
-    assert "than dnm tries" in sizing.of(DEV).incomplete["dev/job90"]
+    """Two nodes hold four of the five pods of each, although their sum would fit."""
+    sets = tuple(Job(2 + number % 2, request=size(45, 8 + number / 1000)) for number in range(120))
+    refused = (*in_pairs(refused_by(sets, False)), *refused_by((Job(1),), False))
+    sizing = sizing_of_refused(refused, budget(batch={"a": 2}))
+    assert "than dnm tries" in sizing.of(DEV).incomplete["dev/w59"]
+
+
+@pytest.mark.parametrize(("count", "cores", "gb"), [
+    (90, 4, 16.5), (186, 4.1, 1), (6, 65, 1), (11, 43, 1),
+], ids=["memory", "cores", "more than half of a node", "more than a third"])  # fmt: skip
+def test_workload_after_many_incomplete_ones_is_completed(
+    count: int, cores: float, gb: float
+) -> None:
+    """Each of these needs six nodes, and three can be lent."""
+    large = tuple(Job(count, request=size(cores, gb + number / 10_000)) for number in range(300))
+    sizing = sizing_of((*large, Job(48), Job(1)), budget(batch={"a": 3}))
+    assert granted(sizing) == 3
+    assert len(sizing.of(DEV).incomplete) == 301
+    assert "needs 6 of type a; 3 can be lent" in sizing.of(DEV).incomplete["dev/job299"]
+
+
+def test_misfits_use_up_no_trials() -> None:
+    misfits = tuple(Job(2, request=size(200 + number, 16)) for number in range(100))
+    sizing = sizing_of((*misfits, Job(20)), budget(batch={"a": 3}))
+    assert granted(sizing) == 2
+    assert len(sizing.of(DEV).unschedulable) == 100
 
 
 def test_changed_choice_is_no_changed_demand() -> None:
