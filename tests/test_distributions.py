@@ -87,7 +87,7 @@ def test_page_names_the_paths_of_the_installed_files(environment: Path) -> None:
 
 
 def test_every_shown_version_is_that_of_the_project() -> None:
-    """pyproject.toml has the version; pages and manifests that show one are compared with it."""
+    """Each page and manifest that shows a version of dnm must show that of pyproject.toml."""
     manifests = {str(name): (ROOT / name).read_text(encoding="utf-8")
                  for name in tracked_files() if name.parts[0] == "deploy"}  # fmt: skip
     shown = [

@@ -64,7 +64,7 @@ def test_example_configuration_equals_the_defaults(etc: Path) -> None:
 
 
 def test_example_configuration_has_exactly_the_keys_that_a_site_decides() -> None:
-    """docs/production.md describes each of them."""
+    """The keys are those that docs/production.md describes as a site's decisions."""
     text = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
     keys = re.findall(r"^#?([a-z_]+) =", text, re.M)
     assert keys == [*(row.key for row in GROUPS[0].rows), "cpu", "memory"] and len(keys) == 14

@@ -25,7 +25,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def read_entries(name: str) -> dict[str, list[str]]:
-    """Returns the hashes of each line `package==version` of a file of requirements/."""
+    """Returns `package==version` -> its hashes, for a file of requirements/."""
     text = re.sub(r"#.*", "", (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8"))
     entries = text.replace("\\\n", " ").split("\n")
     pairs = [entry.partition(" --hash=") for entry in entries if entry.strip()]

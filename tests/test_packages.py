@@ -79,7 +79,7 @@ def test_manual_page_has_examples_exit_codes_and_files() -> None:
 
 
 def test_no_manual_page_names_a_source_file() -> None:
-    """Source files are not in a place that an administrator reads."""
+    """The packages do not install these files, so manual pages must not refer to them."""
     pages = [included(words, summary) for words, summary in (*verbs(), *CONVERTERS)]
     for page in (*pages, configuration_page("1.0.0")):
         assert not re.search(r"\w\.py\b|\b(dnm|tests|packages)/\w", page.replace("share/dnm/", ""))

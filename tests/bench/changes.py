@@ -63,7 +63,7 @@ def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
 
 
 def find_misses(results: Results) -> list[str]:
-    """Returns a sentence for each goal that was missed at the largest size."""
+    """Returns a message for each ratio that exceeds its limit on the largest cluster."""
     size = max(results, key=lambda result: result.pods)
     listed, changed, curl = (results[size][name] for name in (LIST, HUNDRED, CURL))
     goals = (  # half of the first and of the last is the import of the client

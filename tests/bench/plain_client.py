@@ -1,5 +1,5 @@
-"""The reads of a run, with the official client's objects: the comparison of the benchmark.
-KUBECONFIG names the server."""
+"""A script that reads what a run reads, but with the official client, for comparison in the
+benchmark. KUBECONFIG names the server."""
 
 from kubernetes import client, config
 

@@ -295,7 +295,7 @@ def _owned_spec(
     containers: list[Object],
     rest: Object,
 ) -> Object:
-    """Returns the creator's fields in the form of fieldsV1: the path of every field that it set."""
+    """Returns the fields that a pod's creator set, in the form of managedFields (fieldsV1)."""
     metadata = {"labels": labels, "annotations": annotations, "ownerReferences": []}
     spec = {**rest, "containers": containers}
     for settings in ("tolerations", "priority", "preemptionPolicy", "serviceAccountName"):

@@ -55,7 +55,7 @@ def ratio(samples: Mapping[str, Sample], target: Target) -> float | None:
 
 
 def find_misses(results: Results) -> list[str]:
-    """Returns a sentence for every target that was measured and missed."""
+    """Returns a message for every measured ratio that exceeds its limit."""
     misses = []
     for position, (size, samples) in enumerate(results.items()):
         for target in TARGETS:

@@ -1,4 +1,4 @@
-"""Runs that begin and never end, and signals at a bad moment."""
+"""Tests of reports about runs that began and never ended, and of signals at a bad moment."""
 
 from __future__ import annotations
 

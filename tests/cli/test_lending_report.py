@@ -60,9 +60,9 @@ def test_report_numbers_match_the_generated_days(site: Site) -> None:
 
 
 def test_report_shows_the_price_that_jobs_paid(site: Site) -> None:
-    """A day has two lends: all nodes from ten to twelve, with 705 node-minutes of one queue and 525
-    of the other; then four nodes for three hours. Each node has sixteen pods from its join until 11
-    minutes before its fence."""
+    """A day of the history: jobs lack all lent nodes from ten to twelve (705 node-minutes of one
+    queue, 525 of the other), then four nodes for three hours. Each node has sixteen pods from its
+    join until 11 minutes before its fence."""
     report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
     (item,) = report["price_as_seen"]
     hours = sum(row["hours"] for row in report["nodes"])

@@ -21,7 +21,7 @@ NAME = "dynamic-node-manager"
 
 
 def roles(*parts: str) -> list[dict[str, Any]]:
-    """Returns the main roles of etc/rbac.yaml, and those with a name that ends with a part."""
+    """Returns dnm's main roles of etc/rbac.yaml, and its optional ones, such as `-evict`."""
     names = [NAME, f"{NAME}-lease", *(f"{NAME}{part}" for part in parts)]
     return [
         item

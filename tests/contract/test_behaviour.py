@@ -39,7 +39,7 @@ def resources(sandbox: Sandbox) -> dict[str, dict[str, str]]:
 def test_demand_is_the_running_and_waiting_pods_of_the_queue(
     sandbox: Sandbox, workshop: Site
 ) -> None:
-    """Counts the namespace's pods that are assigned to the queue, by annotation or by label."""
+    """dnm counts those pods of the namespace that name the queue, by annotation or by label."""
     sandbox.add_node("k1")
     names = sandbox.add_pods(3, "dev", queue=QUEUE, **SIZES)
     sandbox.bind(names[0], "k1", "dev")

@@ -75,7 +75,7 @@ def kubelet_site(directory: Path, sandbox: Sandbox, reserved: str, more: str = "
 def test_kubelet_memory_sum_is_checked_before_a_node_boots(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """sum(reservedMemory) == kubeReserved + systemReserved + evictionHard, exactly: 2148 Mi."""
+    """A kubelet requires sum(reservedMemory) == kubeReserved + systemReserved + evictionHard."""
     set_up_workshop(sandbox, 1)
     right = kubelet_site(tmp_path / "right", sandbox, "2148Mi")
     done = right.command("node-types", "check")

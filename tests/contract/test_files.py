@@ -53,10 +53,10 @@ def limit(sandbox: Sandbox) -> str:
 def test_every_key_of_the_predecessor_takes_effect_on_its_own_paths(
     sandbox: Sandbox, host: Run, tmp_path: Path
 ) -> None:
-    """Effects: dnm finds ini and map in /etc/dynamic-node, and the site's converter. It finds pods
-    by the site's key and counts them by the defaults. sched/site-queues grows by 64 cores, and no
-    other ConfigMap. The record is in /etc/dynamic-node. At most two nodes are lent, and returned
-    when they are idle."""
+    """dnm reads ini and queue map in /etc/dynamic-node, and calls the site's converter. It finds
+    pods by the site's key and counts them by the default requests. It edits only the ConfigMap
+    sched/site-queues, by 64 cores. Its registry is in /etc/dynamic-node. At most two nodes are
+    lent, and returned when they are idle."""
     set_up_workshop(sandbox, 0)
     sandbox.add_machine_type("a", cpu="64", memory="128G")
     sandbox.add_machines(4)

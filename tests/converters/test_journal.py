@@ -47,7 +47,7 @@ def test_unreadable_journal_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
-    """An empty file of one node once stopped the conversion of all."""
+    """Once, an empty journal of one node stopped the conversions of all nodes."""
     store = JournalStore(tmp_path)
     store.save(journal("a002"))
     (tmp_path / "a001.json").touch(mode=0o600)

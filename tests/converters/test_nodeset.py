@@ -85,7 +85,7 @@ def test_moved_node_loses_labels_of_both_namespaces(
 
 
 def test_leftover_mark_of_another_instance_is_ignored_on_return(tmp_path: Path) -> None:
-    """An old mark in the node's Extra field does not count, though dnm's own Reason is replaced."""
+    """Another instance's old mark in the node's Extra must not prevent this one's return."""
     made = program(tmp_path)
     made.world.machines[NODE].extra = "dnm:west op1"
     assert made.lend().result == "ok"

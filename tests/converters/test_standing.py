@@ -66,8 +66,8 @@ of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def assert_in_peace(kind: Kind, world: Any, note: str = "") -> None:
-    """Asserts that no job or pod was lost, no machine was open to both, and everything is as
-    before."""
+    """Asserts that no job or pod was lost, that no machine accepted both at once, and that
+    everything is as before."""
     assert not [name for name in kind.never if getattr(world, name)], note
     kind.assert_back(world)
 
@@ -163,7 +163,7 @@ def test_idle_operator_is_waited_for_and_reported(tmp_path: Path, kind: Kind) ->
 @pytest.mark.parametrize("seed", sample_by_day(2, range(2)))
 @of_each_kind
 def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, kind: Kind, seed: int) -> None:
-    """Jobs start whenever Slurm allows it, and the operator behaves at its worst."""
+    """Jobs start whenever Slurm allows it, and all harmful behaviour of Slinky is switched on."""
     made = kind.program(tmp_path, seed, drain_timeout_seconds=SOON)
     world, rounds = made.world, 0
     for name, value in {**kind.traps, "job_chance": kind.job_chance}.items():

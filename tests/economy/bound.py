@@ -50,7 +50,7 @@ def _queues(workload: Workload, node_type: str) -> list[str]:
 
 
 class _Event(NamedTuple):
-    """A pod that starts (`sign` 1) or ends (-1)."""
+    """The start (`sign` 1) or the end (-1) of a pod."""
 
     when: float
     sign: int
@@ -187,8 +187,8 @@ class _Timeline:
 
 
 def _busy_offline(world: World, node_type: str) -> list[tuple[float, int]]:
-    """Places each pod where it extends a node's time least, longest pods first (Flammini et al.,
-    Minimizing total busy time in parallel scheduling, 2010)."""
+    """Returns (time, nodes in use) if each pod goes where it extends a node's time least, longest
+    pods first (Flammini et al., Minimizing total busy time in parallel scheduling, 2010)."""
     queues = _queues(world.workload, node_type)
     size = world.workload.classes[node_type].size
     permanent = [_Timeline(dict(node)) for node in world.workload.free]
@@ -230,7 +230,7 @@ def _with_quota(
 
 
 def _cost(needed: list[tuple[float, int]], overhead: float) -> float:
-    """Returns node-seconds: use, an overhead for each lend, and gaps that are cheaper to keep."""
+    """Returns the cost in node-seconds: use, and an overhead for each lend or the gap before it."""
     total = 0.0
     most = max((count for _, count in needed), default=0)
     for level in range(1, most + 1):

@@ -27,7 +27,7 @@ def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus:
 
 
 def limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
-    """Returns a queue's limit."""
+    """Returns a queue's limit, from cores, gigabytes and GPUs."""
     amounts = {"cpu": cores * 1000, "memory": gigabytes * G}
     if gpus:
         amounts["nvidia.com/gpu"] = gpus
@@ -55,8 +55,8 @@ def jobs(
     load: float = HALF,
     share: Callable[[float], float] = steady,
 ) -> tuple[SimJob, ...]:
-    """Returns jobs that use this share of the batch nodes at the busiest time. Most use one node,
-    some 16; the median lasts half an hour, and limits are one to three times as long."""
+    """Returns jobs that use the share `load` of Slurm's nodes at the busiest time. Most use one
+    node, some 16. The median lasts half an hour; time limits are one to three times as long."""
     source = random.Random(seed * 100 + 99)
     result = []
     capacity = load * CPU_NODE.count * lasts

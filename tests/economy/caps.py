@@ -1,5 +1,5 @@
-"""The effect of a cap on jobs, by their size and the batch load: `python -m tests.economy DAYS
-SEEDS caps`. Two workloads that lend much, forty nodes, the cap in percent of them."""
+"""The effect of a cap on jobs, by their size and the load of Slurm (`python -m tests.economy DAYS
+SEEDS caps`): two workloads that lend much, forty nodes, and caps in percent of these."""
 
 from __future__ import annotations
 

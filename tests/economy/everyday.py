@@ -11,8 +11,8 @@ from tests.economy.building import MINUTE, ask, free, limit, single_queue_worklo
 
 
 def builds(seed: int, lasts: float) -> Workload:
-    """Returns CI builds: each push starts 6 to 30 pods of two to twelve minutes, with eight pushes
-    an hour by day and one by night."""
+    """Returns a workload of CI builds: each push starts 6 to 30 pods of two to twelve minutes, with
+    eight pushes an hour by day and one by night."""
     source = random.Random(seed * 100 + 30)
     queue = "root.anvil.ci"
     asks: list[Ask] = []
@@ -26,8 +26,8 @@ def builds(seed: int, lasts: float) -> Workload:
 
 
 def weekend(seed: int, lasts: float) -> Workload:
-    """Returns a weekend from Friday noon: users work until six; then a pod starts every hour or two
-    until Monday, a little larger than the permanent nodes' free capacity."""
+    """Returns a workload of a weekend from Friday noon: users work until six; then a pod starts
+    every hour or two until Monday, a little larger than the permanent nodes' free capacity."""
     source = random.Random(seed * 100 + 31)
     queue = "root.anvil.office"
     asks = [ask(0.0, 2 * lasts, 60, 120, queue)]
@@ -42,8 +42,8 @@ def weekend(seed: int, lasts: float) -> Workload:
 
 
 def small_pods(seed: int, lasts: float) -> Workload:
-    """Returns pods of one core, 60 to 210 at a time: the permanent nodes have capacity for all of
-    them, and the queue's limit allows 64."""
+    """Returns a workload of pods of one core, 60 to 210 at a time: the permanent nodes have
+    capacity for all of them, and the queue's limit allows 64."""
     source = random.Random(seed * 100 + 32)
     queue = "root.anvil.small"
     asks, when, phase = [], 0.0, source.uniform(0, 1)
@@ -57,7 +57,7 @@ def small_pods(seed: int, lasts: float) -> Workload:
 
 
 def growing_hub(seed: int, lasts: float) -> Workload:
-    """Returns a hub with a doubling number of users; they start by day and stay for hours."""
+    """Returns a workload of a hub with ever more users, who start by day and stay for hours."""
     source = random.Random(seed * 100 + 33)
     queue = "root.anvil.grows"
     asks: list[Ask] = []
@@ -74,7 +74,7 @@ def growing_hub(seed: int, lasts: float) -> Workload:
 
 
 def three_tenants(seed: int, lasts: float) -> Workload:
-    """Returns bursts, notebooks and a course with breaks: a queue for each, ten nodes for all."""
+    """Returns a workload of three queues (bursts, notebooks, a course) with ten nodes for all."""
     source = random.Random(seed * 100 + 34)
     bursts, books, course = (f"root.anvil.{name}" for name in ("bursts", "books", "lessons"))
     asks: list[Ask] = []

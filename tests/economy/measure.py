@@ -1,4 +1,4 @@
-"""Plays the workloads under the policies and compares the figures."""
+"""Functions that play the workloads under the policies and compare the figures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def measure(workload: Workload, policy: str) -> Row:
 
 
 def measure_policy(workload: Workload, name: str, policy: Policy) -> Row:
-    """Plays one workload under a policy."""
+    """Plays one workload under a policy. Returns the figures."""
     world, figures = play(workload, policy)
     is_dnm = isinstance(policy, DnmPolicy)
     if isinstance(policy, DnmPolicy):
@@ -80,7 +80,7 @@ def measure_all(
     policies: Iterable[str],
     workloads: Sequence[Callable[[int, float], Workload]] = ALL,
 ) -> list[Row]:
-    """Plays every workload under every policy with every seed, on two cores."""
+    """Plays every workload under every policy with every seed, in two processes."""
     cases = [
         (workload, seed, lasts, policy)
         for workload in workloads

@@ -21,8 +21,8 @@ from tests.economy.building import (
 
 
 def hub_day(seed: int, lasts: float) -> Workload:
-    """Returns a notebook hub: users start at nine and after lunch, work for a while, and the culler
-    ends their server an hour after they leave it."""
+    """Returns a workload of a notebook hub: users start at nine and after lunch, work for a while,
+    and the culler ends their server an hour after they leave it."""
     source = random.Random(seed * 100 + 10)
     queue = "root.anvil.hub"
     asks = []
@@ -39,8 +39,8 @@ def hub_day(seed: int, lasts: float) -> Workload:
 
 
 def workshop_breaks(seed: int, lasts: float) -> Workload:
-    """Returns a course of a day: hands-on parts of 30 to 50 minutes, and breaks of 12 to 30. Breaks
-    are longer than the idle time and shorter than a return and a new lend."""
+    """Returns a workload of a one-day course: hands-on parts of 30 to 50 minutes, and breaks of 12
+    to 30. Breaks are longer than the idle time and shorter than a return and a new lend."""
     source = random.Random(seed * 100 + 11)
     queue = "root.anvil.course"
     asks = []
@@ -60,7 +60,7 @@ def workshop_breaks(seed: int, lasts: float) -> Workload:
 
 
 def heavy_tails(seed: int, lasts: float) -> Workload:
-    """Returns bursts by night; most pods last minutes, a few last hours."""
+    """Returns a workload of bursts by night: most pods last minutes, a few last hours."""
     source = random.Random(seed * 100 + 12)
     queue = "root.anvil.tails"
     asks = []
@@ -78,8 +78,8 @@ def heavy_tails(seed: int, lasts: float) -> Workload:
 
 
 def gangs(seed: int, lasts: float) -> Workload:
-    """Returns training runs of 4 to 24 pods that start together. The queue's limit equals the
-    largest of them, since YuniKorn rejects one that could never run."""
+    """Returns a workload of training runs, each of 4 to 24 pods that start together. The queue's
+    limit equals the largest of them, since YuniKorn rejects one that could never run."""
     source = random.Random(seed * 100 + 13)
     queue = "root.anvil.train"
     asks: list[Ask] = []
@@ -98,7 +98,7 @@ def gangs(seed: int, lasts: float) -> Workload:
 
 
 def roll_outs(seed: int, lasts: float) -> Workload:
-    """Returns a service of 60 pods with a few roll-outs a day: for some minutes it runs twice."""
+    """Returns a workload of a service of 60 pods, which run twice during a few roll-outs a day."""
     source = random.Random(seed * 100 + 14)
     queue = "root.anvil.web"
     asks, start = [], 0.0
@@ -114,8 +114,8 @@ def roll_outs(seed: int, lasts: float) -> Workload:
 
 
 def crash_loops(seed: int, lasts: float) -> Workload:
-    """Returns pods that fail after half a minute and are recreated with a growing delay of up to
-    five minutes, beside some that work; the queue is nearly full."""
+    """Returns a workload of pods that fail after half a minute and are recreated with a growing
+    delay of up to five minutes, beside some that work; the queue is nearly full."""
     source = random.Random(seed * 100 + 15)
     queue = "root.anvil.crash"
     asks = [ask(hour * HOUR, 3 * HOUR, 8, 16, queue) for hour in range(int(lasts / HOUR))]
@@ -133,7 +133,7 @@ def crash_loops(seed: int, lasts: float) -> Workload:
 
 
 def scarce_nodes(seed: int, lasts: float) -> Workload:
-    """Returns two queues with overlapping busy times, and eight nodes for both."""
+    """Returns a workload of two queues with overlapping busy times, and eight nodes for both."""
     source = random.Random(seed * 100 + 16)
     first, second = "root.anvil.one", "root.anvil.two"
     asks = []
@@ -151,7 +151,7 @@ def scarce_nodes(seed: int, lasts: float) -> Workload:
 
 
 def three_queues(seed: int, lasts: float) -> Workload:
-    """Returns three queues with bursts at different times, and eight nodes for all."""
+    """Returns a workload of three queues with bursts at different times, and eight nodes."""
     source = random.Random(seed * 100 + 21)
     queues = [f"root.anvil.{name}" for name in ("one", "two", "three")]
     asks = []
@@ -171,7 +171,7 @@ def three_queues(seed: int, lasts: float) -> Workload:
 
 
 def oscillation(seed: int, lasts: float) -> Workload:
-    """Returns half an hour of work, then 11 to 14 minutes of none, day and night."""
+    """Returns a workload of half an hour of pods, then 11 to 14 minutes of none, repeatedly."""
     source = random.Random(seed * 100 + 17)
     queue = "root.anvil.swing"
     asks, when = [], 0.0
@@ -185,7 +185,7 @@ def oscillation(seed: int, lasts: float) -> Workload:
 
 
 def every_seven_minutes(seed: int, lasts: float) -> Workload:
-    """Returns one pod of four minutes every seven, which fits only on a lent node."""
+    """Returns a workload: every seven minutes a pod of four, which needs a lent node."""
     source = random.Random(seed * 100 + 18)
     queue = "root.anvil.single"
     asks = []
@@ -197,18 +197,18 @@ def every_seven_minutes(seed: int, lasts: float) -> Workload:
 
 
 def full_batch(seed: int, lasts: float) -> Workload:
-    """Returns two bursts in the working day, with Slurm full by day and free by night."""
+    """Returns a workload of two bursts in the working day, while Slurm is full by day."""
     busy = jobs(seed, lasts, load=0.9, share=by_day)
     return replace(_bursts(seed * 100 + 19, seed, lasts), name="batch full by day", jobs=busy)
 
 
 def failing(seed: int, lasts: float) -> Workload:
-    """Returns bursts with one failed conversion in ten."""
+    """Returns a workload of bursts, in which one conversion in ten fails."""
     return replace(_bursts(seed * 100 + 20, seed, lasts), name="one in ten fails", fails=0.1)
 
 
 def slow_conversions(seed: int, lasts: float) -> Workload:
-    """Returns bursts with conversions of a quarter of an hour."""
+    """Returns a workload of bursts, in which a conversion takes a quarter of an hour."""
     slow = (13 * MINUTE, 17 * MINUTE)
     return replace(_bursts(seed * 100 + 21, seed, lasts), name="15 min to convert", conversion=slow)
 
@@ -227,7 +227,7 @@ def _bursts(key: int, seed: int, lasts: float) -> Workload:
 
 
 def always_full(seed: int, lasts: float) -> Workload:
-    """Returns a queue that stays at its limit without waiting pods."""
+    """Returns a workload of a queue that stays at its limit without waiting pods."""
     queue = "root.anvil.full"
     asks = [ask(float(number), 2 * lasts, 8, 16, queue) for number in range(10)]
     return single_queue_workload(

@@ -16,8 +16,8 @@ STUDENTS = 1_200
 
 
 def _course(key: int, seed: int, lasts: float) -> Workload:
-    """Returns a course each day at nine: 1,200 students start in twenty minutes and stay for one to
-    three hours."""
+    """Returns a workload of a daily course at nine: 1,200 students start in twenty minutes and stay
+    for one to three hours."""
     source = random.Random(seed * 100 + key)
     queue = "root.anvil.students"
     asks = []
@@ -30,31 +30,31 @@ def _course(key: int, seed: int, lasts: float) -> Workload:
 
 
 def course_in_seconds(seed: int, lasts: float) -> Workload:
-    """Returns the course; a node converts and returns in three seconds."""
+    """Returns the workload of the course, with conversions and returns of three seconds."""
     course = _course(40, seed, lasts)
     return replace(course, name="a course, 3 s", conversion=(3.0, 3.0), returns=(3.0,))
 
 
 def course_in_minutes(seed: int, lasts: float) -> Workload:
-    """Returns the course; a node converts and returns in 90 seconds."""
+    """Returns the workload of the course, with conversions and returns of 90 seconds."""
     course = _course(41, seed, lasts)
     return replace(course, name="a course, 90 s", conversion=(90.0, 90.0), returns=(90.0,))
 
 
 def slow_course(seed: int, lasts: float) -> Workload:
-    """Returns the course; a conversion takes a quarter of an hour."""
+    """Returns the workload of the course, with conversions of a quarter of an hour."""
     course = _course(42, seed, lasts)
     return replace(course, name="a course, 15 min", conversion=(13 * MINUTE, 17 * MINUTE))
 
 
 def failing_course(seed: int, lasts: float) -> Workload:
-    """Returns the course; one conversion in ten fails."""
+    """Returns the workload of the course, in which one conversion in ten fails."""
     return replace(_course(43, seed, lasts), name="a course, one in ten fails", fails=0.1)
 
 
 def staged_builds(seed: int, lasts: float) -> Workload:
-    """Returns builds in stages: lint for a minute, build for five, test for twenty, with pauses
-    between them; six pushes an hour by day and one every two hours by night."""
+    """Returns a workload of builds in stages: lint for a minute, build for five, test for twenty,
+    with pauses between them; six pushes an hour by day and one every two hours by night."""
     source = random.Random(seed * 100 + 44)
     queue = "root.anvil.stages"
     asks: list[Ask] = []
@@ -73,7 +73,7 @@ def staged_builds(seed: int, lasts: float) -> Workload:
 
 
 def airflow_night(seed: int, lasts: float) -> Workload:
-    """Returns night pipelines: 63 short pods every hour or two from one to five o'clock."""
+    """Returns a workload of pipelines: 63 short pods every hour or two from one to five a.m."""
     source = random.Random(seed * 100 + 45)
     queue = "root.anvil.airflow"
     asks = [ask(0.0, 2 * lasts, 8, 16, queue)]
@@ -90,8 +90,8 @@ def airflow_night(seed: int, lasts: float) -> Workload:
 
 
 def long_tails(seed: int, lasts: float) -> Workload:
-    """Returns clusters of Ray or Spark: 8 to 20 workers that start together. Most end within the
-    hour, and one in six runs for up to six hours."""
+    """Returns a workload of clusters of Ray or Spark: 8 to 20 workers that start together. Most end
+    within the hour, and one in six runs for up to six hours."""
     source = random.Random(seed * 100 + 46)
     queue = "root.anvil.ray"
     asks: list[Ask] = []
@@ -110,7 +110,7 @@ def long_tails(seed: int, lasts: float) -> Workload:
 
 
 def sweeps(seed: int, lasts: float) -> Workload:
-    """Returns parameter sweeps: every few hours 80 to 250 pods, of ten minutes to two hours."""
+    """Returns a workload of parameter sweeps: 80 to 250 pods at once, for up to two hours."""
     source = random.Random(seed * 100 + 47)
     queue = "root.anvil.sweep"
     asks: list[Ask] = []
@@ -128,7 +128,7 @@ def sweeps(seed: int, lasts: float) -> Workload:
 
 
 def inference(seed: int, lasts: float) -> Workload:
-    """Returns inference on GPUs: replicas follow the hour, and change every five minutes."""
+    """Returns a workload of inference on GPUs: replicas follow the hour of the day."""
     source = random.Random(seed * 100 + 48)
     queue = "root.anvil.inference"
     asks: list[Ask] = []
@@ -149,7 +149,7 @@ def inference(seed: int, lasts: float) -> Workload:
 
 
 def slow_leak(seed: int, lasts: float) -> Workload:
-    """Returns endless pods, one every half an hour, beside some that end within the hour."""
+    """Returns a workload: every half an hour a pod that never ends, beside short ones."""
     source = random.Random(seed * 100 + 49)
     queue = "root.anvil.leak"
     asks: list[Ask] = []

@@ -182,8 +182,8 @@ def test_oracle_includes_a_pod_bound_at_the_last_moment() -> None:
 
 
 def test_oracle_places_pods_by_their_end() -> None:
-    """Two long and two short pods, two on a node: filling the fullest node keeps two nodes for four
-    hours, pairs with equal ends need the second for one."""
+    """Two long and two short pods fit two on a node. If pods with equal ends share a node, the
+    second node is needed for one hour, otherwise for four."""
     lengths = (4 * HOUR, 1 * HOUR, 4 * HOUR, 1 * HOUR)
     asks = [ask(float(n), length, 64, 100, QUEUE) for n, length in enumerate(lengths)]
     world = played(asks, lasts=8 * HOUR)

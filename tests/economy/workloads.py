@@ -56,7 +56,7 @@ def workshops(seed: int, lasts: float) -> Workload:
 
 
 def notebooks(seed: int, lasts: float) -> Workload:
-    """Returns notebooks: arrivals follow the hour, sessions last minutes to a workday."""
+    """Returns a workload of notebooks: arrivals follow the hour, sessions last up to a workday."""
     source = random.Random(seed * 100 + 1)
     queue = "root.anvil.notebook"
     asks: list[Ask] = []
@@ -75,8 +75,8 @@ def notebooks(seed: int, lasts: float) -> Workload:
 
 
 def nightly_batch(seed: int, lasts: float) -> Workload:
-    """Returns a pipeline every night at ten: five stages of 60 pods of mixed shapes, each started
-    minutes after the last pod of the previous stage."""
+    """Returns a workload of a pipeline every night at ten: five stages of 60 pods of mixed shapes,
+    each started minutes after the last pod of the previous stage."""
     source = random.Random(seed * 100 + 2)
     queue = "root.anvil.batch"
     asks = []
@@ -103,7 +103,7 @@ def nightly_batch(seed: int, lasts: float) -> Workload:
 
 
 def slow_ramp(seed: int, lasts: float) -> Workload:
-    """Returns a service that grows in the first half and shrinks in the second; pods last hours."""
+    """Returns a workload of a service that first grows, then shrinks; its pods last hours."""
     source = random.Random(seed * 100 + 3)
     queue = "root.anvil.service"
     asks = []
@@ -118,7 +118,7 @@ def slow_ramp(seed: int, lasts: float) -> Workload:
 
 
 def fragmentation(seed: int, lasts: float) -> Workload:
-    """Returns bad cases for packing: waves of small pods, some of which stay; then large pods."""
+    """Returns a workload that is hard to pack: small pods, of which some stay, then large ones."""
     source = random.Random(seed * 100 + 4)
     queue = "root.anvil.mixed"
     asks = []
@@ -138,8 +138,8 @@ def fragmentation(seed: int, lasts: float) -> Workload:
 
 
 def gpu_pods(seed: int, lasts: float) -> Workload:
-    """Returns pods with one to four GPUs, for half an hour to half a day. Their queue limits cores
-    and memory, which every policy can raise."""
+    """Returns a workload of pods with one to four GPUs, for half an hour to half a day. Their queue
+    limits cores and memory, which every policy can raise."""
     source = random.Random(seed * 100 + 5)
     queue = "root.anvil.gpu"
     asks = []

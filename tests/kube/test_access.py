@@ -443,7 +443,7 @@ def test_world_writable_kubeconfig_runs_no_plugin(
 
 @pytest.mark.parametrize("thing", ["plugin", "token", "ca.pem", "client.pem", "client.key"])
 def test_world_writable_file_named_by_a_kubeconfig_is_refused(tmp_path: Path, thing: str) -> None:
-    """A user who can write a kubeconfig decides on dnm's identity, server and plug-ins."""
+    """A user who can write such a file decides on dnm's identity, server or plug-ins."""
     plugin = a_plugin(tmp_path, f"print('''{credential('x')}''')")
     owner = {"exec": plugin} if thing == "plugin" else {"tokenFile": "token"}
     path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {**FILES, **owner})

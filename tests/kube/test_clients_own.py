@@ -268,7 +268,7 @@ def test_client_waits_for_a_plugin_without_a_limit(tmp_path: Path) -> None:
 
 
 def test_client_passes_a_path_instead_of_certificates_to_a_plugin(tmp_path: Path) -> None:
-    """A plug-in of client-go expects `certificate-authority-data`, and `config`."""
+    """client-go gives a plug-in the certificates as data, and `config`; the client does not."""
     seen = tmp_path / "seen"
     script = (
         f"import os\nopen({str(seen)!r}, 'w').write(os.environ['KUBERNETES_EXEC_INFO'])\n"
@@ -409,7 +409,7 @@ def test_client_accepts_a_document_without_kind_as_an_empty_list() -> None:
 
 
 def test_client_verifies_certificates_unlike_kubectl(authority: Path) -> None:
-    """kubectl trusts each certificate of the file, also one that is no authority."""
+    """kubectl trusts each certificate in certificate-authority, also one that is no authority."""
     tls = server_side(authority, "issued")
     with serving(answer(NODE), tls=tls) as server:
         access = an_access(server.url, **trust_in(pem(authority, "issued")))

@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 
 
 class Runs:
-    """The reads of dnm's runs, a minute apart."""
+    """A series of dnm's runs, a minute apart, of which only the reads are played."""
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self.sandbox = sandbox

@@ -598,7 +598,7 @@ def test_encrypted_key_does_not_prompt_on_the_terminal(authority: Path, tmp_path
 
 
 def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
-    """The proxy answers CONNECT and then acts as the server. TLS is verified against its name."""
+    """The proxy answers CONNECT and then acts as the server. TLS verifies the server's name."""
     established = b"HTTP/1.1 200 Connection established\r\n\r\n"
     with serving(established, answer(NODE)) as proxy:
         proxy.upgrade = server_side(authority)

@@ -40,7 +40,7 @@ def site(sandbox: Sandbox) -> Sandbox:
 
 
 def bound(sandbox: Sandbox, namespace: str = "dev") -> dict[str, int]:
-    """Returns the number of the namespace's pods by node; "" for pending ones."""
+    """Returns node -> number of the namespace's pods there; "" stands for pending pods."""
     counts: dict[str, int] = {}
     for pod in sandbox.objects("pods", namespace):
         node = pod["spec"].get("nodeName", "")

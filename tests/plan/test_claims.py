@@ -268,7 +268,7 @@ def test_hold_keeps_an_interrupted_node_unchanged() -> None:
 
 
 def test_claims_fill_the_caps_and_may_still_be_continued() -> None:
-    """Three of three nodes are claimed. dnm continues those three and adds no fourth."""
+    """The cap is three, and three nodes are claimed. dnm lends these, and no fourth one."""
     world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
     plan = world.with_pods(*pods(5)).plan()
     assert requested_nodes(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
@@ -348,7 +348,7 @@ def test_claims_are_not_decided_while_pods_are_unreadable() -> None:
 
 
 def test_mark_written_by_a_kubelet_does_not_decide_a_claim() -> None:
-    """A mark on the Node of a claimed machine does not change its owner."""
+    """A kubelet can write any mark on its Node, so a mark does not show who claimed the node."""
     world = stranded("a001").node("a001", labels={"dev": "true"})
     plan = world.plan()
     assert plan.registry.nodes["a001"].phase in (Phase.SERVING, Phase.JOINING)
@@ -374,7 +374,7 @@ SERVED = {
 def test_moved_node_is_recorded_for_the_namespace_that_it_serves(
     node: dict[str, Any], phase: Phase | None, namespace: str
 ) -> None:
-    """The converter's journal names the first namespace of the lend, and the registry is lost."""
+    """The registry is lost, and the converter's journal has only the lend's first namespace."""
     there = a_node("a001", **{"mark": None, **node})
     recorded = facts(nodes=[there], batch=[claimed(own=claim(""))])
     result = record_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)

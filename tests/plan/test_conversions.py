@@ -108,7 +108,7 @@ def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) ->
 
 
 def test_tripped_breaker_does_not_stop_nodes_for_min_nodes() -> None:
-    """No pods failed to use these nodes, so unused nodes are no evidence against the pods."""
+    """The breaker is about pods that do not use nodes, and min_nodes needs no pods."""
     world = World().recorded(breakers={QUEUE: Breaker(unused=9)})
     world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
     converted = world.converted()
@@ -191,7 +191,7 @@ def test_two_queues_share_the_conversions_of_a_run() -> None:
 
 
 def two_queues(first: int, second: int, *types: str) -> World:
-    """Builds two namespaces of equal priority; their pods need that many nodes."""
+    """Builds two namespaces of equal priority, with pods that need so many nodes."""
     world = wanting(first).with_pods(*pods(second, namespace="two", queue=OTHER, app_id="other"))
     more = NamespacePolicy(name="two", queue=OTHER, node_types=types or ("a",))
     return world.configured(namespaces={**world.config.namespaces, "two": more})

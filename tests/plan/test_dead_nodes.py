@@ -80,7 +80,7 @@ def test_unusable_node_is_released_before_its_replacement_is_requested(
 def test_unusable_node_is_released_while_another_namespace_gets_a_node(
     world: Callable[[], World],
 ) -> None:
-    """The other namespace's pods select its own label, or it has min_nodes = 1."""
+    """The other namespace gets a node, as its pods select its label or it has min_nodes = 1."""
     plan = world().plan()
     assert not plan.is_refused, plan.errors
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING and conversions(plan)
@@ -137,7 +137,7 @@ def test_reset_node_that_never_joined_is_released(
 
 
 def test_unusable_node_is_released_before_a_healthy_node() -> None:
-    """The healthy node is then the one that min_nodes keeps."""
+    """With min_nodes = 1, dnm keeps the healthy node and releases the unusable one."""
     world = World().lent("a001", **IDLE).node("a001").lent("a002", **IDLE)
     world.node("a002", is_ready=False)
     dev = msgspec.structs.replace(world.config.namespaces["dev"], min_nodes=1)

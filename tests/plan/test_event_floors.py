@@ -48,7 +48,7 @@ def event(begins: datetime = NOW, hours: int = 8, **changes: Any) -> CalendarEve
 
 
 def world(*events: CalendarEvent, **changes: Any) -> World:
-    """Builds a world that lends four nodes a run, a minute apart, for events only."""
+    """Builds a world without pods, with these events, that lends up to four nodes in each run."""
     return World().configured(calendar_events=events, **changes)
 
 

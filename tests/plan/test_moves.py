@@ -99,7 +99,7 @@ def node_fields(namespace: str, **changes: Any) -> dict[str, Any]:
 
 
 def idle(**changes: Any) -> World:
-    """Builds an empty node of the first namespace, which the second one needs."""
+    """Builds an empty node of the first namespace, and pods of the second one that need it."""
     return of_idle(wanted(site()), **changes)
 
 

@@ -112,7 +112,7 @@ class RunsDnm(Protocol):
 
 
 def _document(config_map: ConfigMap) -> tuple[Mapping[str, str], str]:
-    """Returns the two texts that dnm writes for queues: the document and its ledger."""
+    """Returns what dnm writes in YuniKorn's ConfigMap: the queue document and its ledger."""
     return config_map.data, config_map.annotations.get(LEDGER_ANNOTATION, "")
 
 

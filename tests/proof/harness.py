@@ -138,7 +138,7 @@ class World:
         return self.warm.start(self.job(site or self.site, *arguments, **details))[0]
 
     def run(self, *arguments: str, site: Site | None = None, **details: Any) -> Ended:
-        """Runs a command to its end; it must not print a traceback."""
+        """Runs a dnm command of a site to its end. It must not print a traceback."""
         ended = self.start(*arguments, site=site, **details).wait()
         assert "Traceback" not in ended.err, ended.err
         return ended
@@ -279,5 +279,5 @@ def _read_by_runs(name: str, content: bytes) -> bytes:
 
 
 def note_figures(name: str, **figures: int) -> None:
-    """Prints figures, which `pytest -s` shows."""
+    """Prints figures about a test, which `pytest -s` shows."""
     print(f"\n{name}: {', '.join(f'{word}={number}' for word, number in figures.items())}")

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def lines_on_disk(directory: Path) -> list[dict[str, Any]]:
-    """Returns all complete lines; a torn last line is left out."""
+    """Returns all complete lines of the history files; omits a torn last line."""
     texts = []
     for path in [*sorted(directory.glob("history-*.jsonl")), directory / "history.jsonl"]:
         if path.exists():
@@ -21,7 +21,7 @@ def lines_on_disk(directory: Path) -> list[dict[str, Any]]:
 
 
 def check_history(registry_path: Path) -> list[dict[str, Any]]:
-    """Returns all lines in order, after checking that they explain the registry."""
+    """Checks that the history lines explain the registry; returns the lines in order."""
     written = lines_on_disk(registry_path.parent)
     numbers = [line["number"] for line in written]
     assert numbers == sorted(set(numbers)), f"duplicate, or out of order: {numbers}"

@@ -243,7 +243,7 @@ class TwoHosts(Machine):
 
 
 def play_machine(machine: type[Machine], number: int, histories: int, steps: int = 50) -> None:
-    """Plays that many histories from a seed; hypothesis shrinks a failing history."""
+    """Plays so many random histories from a seed; hypothesis shortens a failing one."""
     seed(number)(machine)
     run_state_machine_as_test(
         machine,

@@ -62,13 +62,13 @@ REQUESTS = sorted(_REQUESTS)
 def make_request(
     kind: str, config: Config, registry: Registry, node: str, now: datetime
 ) -> Registry:
-    """Returns the registry with an administrator's request for a node, lent or not."""
+    """Returns the registry after an administrator's request of this kind for a node."""
     message = _REQUESTS[kind](config, registry, node, now)
     return registry if isinstance(message, Refusal) else message
 
 
 def without_requests(registry: Registry) -> Registry:
-    """Returns the registry without any request for a node."""
+    """Returns the registry without any administrator's requests."""
     return msgspec.structs.replace(
         registry, held=(), holds={}, excluded={}, orders=(),
         nodes={

@@ -492,7 +492,7 @@ class Play:
         self.world.states.pop(host.instance, None)
 
     def _change(self, host: Host, change: Callable[[Registry], Registry]) -> None:
-        """Changes the registry as an administrator's command does on that host."""
+        """Applies a change to the registry, as an administrator's command on that host does."""
         if host.config.registry_storage == "file":
             change_registry(host.config, change)
             return
@@ -509,7 +509,7 @@ class Play:
             self._change(host, lambda r: msgspec.structs.replace(r, pause=pause))
 
     def request(self, number: int, kind: str, node: int) -> None:
-        """Plays a request of an administrator for a node, lent or not."""
+        """Plays an administrator's request of this kind for some node, lent or not."""
         host = self.hosts[number % len(self.hosts)]
         names = sorted(self.world.machines)
         name = names[node % len(names)]
@@ -536,8 +536,8 @@ class Play:
         return all(host.looked_at > changed for host in self.hosts)
 
     def end_well(self) -> None:
-        """Stops the faults and lets an administrator follow dnm's messages. Checks that runs settle
-        with the demand as it is, and return everything without it."""
+        """Stops the faults and lets an administrator follow dnm's messages. Checks that runs stop
+        acting while pods stay the same, and return all nodes once there are no pods."""
         self.stop_faults()
         self.run_until_steady()
         for _ in range(3):
@@ -596,7 +596,7 @@ class Play:
         return [self.run(number) for number in range(len(self.hosts))]
 
     def run_until_steady(self, most: int = 80) -> None:
-        """Runs as cron does, and follows messages of errors, until nothing changes any more."""
+        """Plays runs and follows dnm's error messages, until nothing changes any more."""
         quiet = 0
         for _ in range(most):
             rans = self.run_all()

@@ -153,7 +153,7 @@ class RememberingKube(ModelKube):
         yield _Watches(self, "Node"), _Watches(self, "Pod")
 
     def passes(self, point: str) -> Any:
-        """Makes one call of the watches, under the faults of this run."""
+        """Wraps one call of a watch with the faults of this run."""
         return self._call(point)
 
 

@@ -79,7 +79,7 @@ def _add_volume(world: World) -> None:
 
 
 def play_events(world: World) -> None:
-    """Ends the pods before this minute's run, if all have run long enough."""
+    """Ends the story's pods, if all have run long enough, and advances the cluster."""
     now = world.sandbox.clock.now()
     pods = unfinished(world)
     started = [pod["status"].get("startTime") for pod in pods]
@@ -225,7 +225,7 @@ def cordoned(world: World) -> set[str]:
 
 
 def calls(world: World, *words: str) -> int:
-    """Counts converter calls so far whose arguments contain all of the words."""
+    """Counts the converter calls so far that have all of these words as arguments."""
     return sum(set(words) <= set(call.arguments) for call in world.sandbox.conversion.calls)
 
 

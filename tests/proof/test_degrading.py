@@ -263,7 +263,7 @@ def test_run_with_a_fault_while_it_ends_a_converter_is_completed(
 
 @pytest.mark.parametrize("effect", sample_by_day(3, ["kill", "", "fail"]))
 def test_excessive_converter_output_does_not_fill_the_disk(world: World, effect: str) -> None:
-    """dnm truncates the file of the output meanwhile, even if a fault occurs at the truncation."""
+    """dnm truncates the output file while the converter writes it, even if that fails once."""
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
     ended = world.run(

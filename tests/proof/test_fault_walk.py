@@ -237,8 +237,8 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
 
 
 def first_strikes_of(runs: list[Run]) -> list[Strike]:
-    """Returns one fault for the first occurrence of each point, its kinds in turns. A run is also
-    killed at points that change something."""
+    """Returns one fault for the first occurrence of each point (kinds of faults take turns), and a
+    kill for each point that changes something."""
     first = _met_first(runs)
     ways: dict[str, list[Strike]] = {}
     for pair in strikes_of(runs):
@@ -262,8 +262,8 @@ def test_story_ends_right_after_a_fault_at_each_call(
 
 
 def choose_at(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
-    """Returns these points at their first occurrence and in every eighth run; all others are killed
-    at their first occurrence."""
+    """Returns a function that chooses faults for `points` in their first and every eighth run, and
+    a kill for the first occurrence of all other points."""
 
     def is_chosen(pair: Strike, first: dict[str, int]) -> bool:
         is_first = pair.minute == first[pair.point]
@@ -303,9 +303,9 @@ def _met_first(runs: list[Run]) -> dict[str, int]:
 
 @pytest.mark.parametrize("most", by_night(20, 150))
 def test_repeatedly_killed_runs_end_right(world: World, most: int) -> None:
-    """Kills each run one fault point later than the previous run, until one survives, then starts
-    again with the first point. Half a minute is between them; after `most` kills they stop. The
-    longest back-off, after so many conversions that never began, is an hour."""
+    """Kills each run one fault point later than the previous one, until a run survives, then starts
+    again with the first point. Runs are half a minute apart; after `most` kills, none is killed. So
+    many failed conversions lead to the longest back-off, an hour."""
     story.build(world)
     number = kills = 0
     for _ in range(most):

@@ -81,7 +81,7 @@ HARD = {"requests.cpu": "100", "requests.memory": "300G"}
 
 
 def lent_quota(namespace: str, **more: Any) -> ResourceQuota:
-    """Returns a quota as dnm left it while the node `a001` served its namespace."""
+    """Returns a quota as dnm writes it while the lent node `a001` serves its namespace."""
     quota = ResourceQuota(namespace=namespace, name="q", version="1", hard=HARD, **more)
     wanted = QueueWants(instance_id="prod", nodes={namespace: {"a001": SIZE}})
     item = plan_quota(quota, QuotaLedger(), wanted)
@@ -142,8 +142,8 @@ def test_queue_with_refused_writes_leaves_nodes_to_a_calm_queue(
 def test_trouble_after_a_killed_run_changes_no_other_queue(
     pair: tuple[Sandbox, Sandbox], tmp_path: Path, trouble: Trouble
 ) -> None:
-    """The killed run may be asleep. Its late write of limits cannot be excluded where the limits
-    are in trouble, so that queue waits."""
+    """The killed run may only be suspended. dnm cannot refuse its late write for the queue with the
+    trouble, which therefore waits."""
     troubled, quiet = (MixedSite(sandbox, sandbox.directory, trouble) for sandbox in pair)
     for mixed in (troubled, quiet):
         mixed.dev.request(1)

@@ -221,9 +221,9 @@ def patched_source(
 def build_programs(
     module: Module, wanted: Sequence[Program], directory: Path, environment: Mapping[str, str]
 ) -> None:
-    """Builds all programs of a module at once and moves each into place when it is complete. They
-    share compiled packages, and linking does not delay them. A program without a stamp's variable
-    ignores it."""
+    """Builds all programs of a module at once, so that they share compiled packages, and moves each
+    into place when it is complete. All get the stamps of all; go ignores a stamp without such a
+    variable."""
     stamps = dict.fromkeys(stamp for entry in wanted for stamp in entry.stamps)
     flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
     made = directory / "made"
@@ -271,8 +271,8 @@ def keep_files(item: Program, directory: Path, environment: Mapping[str, str]) -
 def report_progress(
     process: subprocess.Popen[str], name: str, began: float, total: int
 ) -> Iterator[str]:
-    """Yields the lines of a build, one for each newly compiled package, and reports progress now
-    and then."""
+    """Yields the lines of a build's output, one for each compiled package, and sometimes reports
+    progress."""
     assert process.stdout is not None
     reported = began
     for number, line in enumerate(process.stdout, start=1):

@@ -30,7 +30,7 @@ sys.exit(main({directory!r}, {url!r}, {keys!r}))
 
 
 def write_converter(directory: Path, url: str, keys: Path, machines: Sequence[str]) -> Path:
-    """Writes the executable, with all machines in batch."""
+    """Writes the converter of a site, and its files with all machines in `batch`."""
     (directory / "machines").mkdir(parents=True)
     for name in machines:
         (directory / "machines" / name).write_text("batch")

@@ -127,9 +127,9 @@ def seeded(part: int) -> random.Random:
 def test_document_accepted_by_yunikorn_is_edited_or_refused_with_a_reason(
     version: str, chunk: int, record_property: Record
 ) -> None:
-    """YuniKorn accepts a document if a scheduler starts with it and its placement rules, and a
-    running one reloads it. dnm may accept what YuniKorn refuses: no edit makes that worse, and dnm
-    asks the scheduler before a write. Both read the same limits."""
+    """YuniKorn accepts a document if a scheduler starts with it, and a running one reloads it. dnm
+    may accept a document that YuniKorn refuses, because its edits make that no worse and the
+    scheduler checks them before a write. dnm and YuniKorn must read the same limits."""
     rng = seeded(chunk)
     texts = [random_document(rng) for _ in range(DOCUMENTS // 2)]
     texts = [text for text in texts if text]  # the ConfigMap's empty text is the built-in document

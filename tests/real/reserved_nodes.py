@@ -91,7 +91,7 @@ class Half:
         )  # fmt: skip
 
     def submit(self) -> None:
-        """Submits jobs so that some always wait: most short, one in four up to two minutes."""
+        """Submits jobs until some wait: most are short, one in four lasts up to two minutes."""
         waiting = sum(
             job.state == "PENDING" and job.partitions == (self.type,)
             for job in self.lab.client.read_jobs()

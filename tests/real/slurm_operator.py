@@ -1,10 +1,9 @@
-"""The real slurm-operator on the rig's API server, with a real Slurm of Debian's forky beside it.
+"""The real slurm-operator on a real API server, with a real Slurm of Debian's forky beside it.
 
 The tests replace only what one machine lacks: a scheduler and kubelets for the operator's pods.
 They bind a pod to a fitting node, start a slurmd for it, read its readiness, and run its unchanged
 preStop at its end. Slurm is the site's own (`external`), with a bare-metal node beside the nodes of
-pods. Its slurmrestd listens where the operator expects it in its developer mode.
-"""
+pods. Its slurmrestd listens where the operator expects it in its developer mode."""
 
 from __future__ import annotations
 

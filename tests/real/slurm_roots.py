@@ -94,7 +94,7 @@ def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Allows one build at a time, and removes what a killed one has left."""
+    """Holds a lock, so that only one build runs, and removes what killed builds have left."""
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".roots-lock"):
         for leftover in cache().glob(f"{BUILDING}*"):

@@ -1,4 +1,4 @@
-"""etc/admission-policy.yaml on the real API server: other namespaces run no pods on lent nodes."""
+"""Test of etc/admission-policy.yaml: it keeps pods of other namespaces off lent nodes."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def servers_down(rig: Rig) -> Iterator[None]:
 
 
 def test_full_watch_cache_causes_a_full_list(cluster: Cluster) -> None:
-    """A watch cache keeps a hundred events, and more only of the last 75 seconds."""
+    """The API server's watch cache keeps a hundred changes, or those of the last 75 seconds."""
     cluster.change(30)
     assert cluster.read() == ("changes", "")
     time.sleep(80)

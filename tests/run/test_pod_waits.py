@@ -274,7 +274,7 @@ GROUPS = {
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_pod_group_counts_as_a_gang(scene: Scene, name: str) -> None:
-    """Pods of 24 cores wait, and four fit on a node. The missing pods of the gang count too."""
+    """dnm also counts pods of the group that do not exist yet. Four pods of 24 cores fit a node."""
     policy, there, counts, problem = GROUPS[name]
     if policy is not None:
         scene.sandbox.create({

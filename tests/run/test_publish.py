@@ -16,7 +16,7 @@ from tests.site import QUEUE, a_workshop_site
 
 
 def events(sandbox: Sandbox, namespace: str = "default") -> list[dict[str, Any]]:
-    """Returns the Events of core/v1, which `kubectl describe` shows."""
+    """Returns the core/v1 Events in the sandbox, which `kubectl describe` shows."""
     return [
         entry for entry in sandbox.objects("events", namespace) if entry.get("reportingComponent")
     ]

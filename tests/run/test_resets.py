@@ -22,7 +22,7 @@ from tests.site import WORKSHOP_QUEUES, a_workshop_site
 def test_document_reset_in_each_run_is_reported_once_with_a_count(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, the log had the same four lines in each run, and no command reported the reset."""
+    """Once, each run logged the same four lines, and no command showed that limits were reset."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     assert site.registry.last_run.resets is None

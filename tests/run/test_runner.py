@@ -95,7 +95,7 @@ def test_unreachable_cluster_is_an_error_without_changes(config: Config) -> None
 def test_run_killed_after_its_history_reuses_no_number(
     config: Config,
 ) -> None:
-    """A run that cannot act writes history before the registry, with numbers for the lines."""
+    """A kill after the history and before the registry must not reuse the numbers of lines."""
     with struck_at("history.append", "after", KeyboardInterrupt()):
         run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     later = NOW + timedelta(minutes=1)

@@ -141,7 +141,7 @@ def test_missing_permission_is_named_and_nothing_is_done(
 def test_missing_secret_and_lease_stop_lending_until_resume(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
-    """Marks and ledger show that the instance has acted. dnm adopts the lent nodes again."""
+    """Marks and ledger show that this instance has lent nodes. dnm adopts them after `resume`."""
     east, west = hosts
     play(hosts, sandbox, 5)
     assert len(east.lent()) == 2

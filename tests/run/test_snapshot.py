@@ -73,7 +73,7 @@ def test_idle_cluster_is_read_with_four_requests_and_without_slurm() -> None:
 def test_unexpected_claims_are_searched_hourly_and_at_first_run(
     registry: Registry, minute: int
 ) -> None:
-    """After the loss of a registry, only Slurm knows the claims."""
+    """If a registry was lost, only Slurm shows which nodes the converter has claimed."""
     assert take(Cluster(), registry, minute)[1][-1] == "list"
 
 

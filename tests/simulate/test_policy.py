@@ -35,7 +35,7 @@ def test_skipped_run_would_have_done_nothing(make) -> None:  # type: ignore[no-u
 
 
 def test_newly_learned_idle_time_releases_idle_nodes() -> None:
-    """When an idle time ends, dnm may learn a shorter one, which already applies."""
+    """If dnm learns a shorter idle time, the simulator must not skip the run at its end."""
     check_runs_left_out(replace(full_batch(5, 2 * DAY), lasts=DAY))
 
 

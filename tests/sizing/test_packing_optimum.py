@@ -18,7 +18,7 @@ INSTANCES = 500
 
 
 def random_problem(source: random.Random) -> Problem:
-    """Draws up to 12 pods of 5 shapes in 2 or 3 resources, up to 3 bins, one type of node."""
+    """Draws a problem: up to 12 pods of 5 shapes, 2 or 3 resources, up to 3 present nodes."""
     axes = source.choice((2, 2, 3))
     node = tuple(source.randint(8, 32) for _ in range(axes))
     items: list[Item] = []
@@ -40,7 +40,7 @@ def random_problem(source: random.Random) -> Problem:
 
 
 def optimum(problem: Problem) -> int:
-    """Returns the least number of new nodes, by exhaustive search over maximal fillings."""
+    """Returns the least number of new nodes for the pods, by trying all ways to fill each node."""
     items = problem.items
     counts = tuple(item.count for item in items)
 

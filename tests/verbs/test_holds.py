@@ -93,7 +93,7 @@ def test_repeated_hold_replaces_the_earlier_hold() -> None:
 
 
 def test_held_joining_node_no_longer_leaves() -> None:
-    """A hold cancels the eviction: fenced now, it would later open before its readiness checks."""
+    """A hold cancels that, because unfencing would open the node before its readiness checks."""
     lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.MANUAL, eviction=Eviction(since=NOW))
     answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
     assert isinstance(answer, Registry)

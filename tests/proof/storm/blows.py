@@ -186,7 +186,7 @@ def return_manually(world: World, rng: random.Random) -> str:
 
 @fault(2)
 def node_deleted(world: World, rng: random.Random) -> str:
-    """Deletes the Node of a lent machine, which Slurm does not get back."""
+    """Deletes the Node of a lent machine, although nothing returns the machine to Slurm."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
         return "none"
@@ -213,7 +213,7 @@ def verb(world: World, rng: random.Random) -> str:
 
 @fault(2)
 def manifest_applied_again(world: World, rng: random.Random) -> str:
-    """Plays `kubectl apply` of the site's own file from its repository."""
+    """Plays `kubectl apply` of the site's manifest with the queue document."""
     world.sandbox.set_queues(world.queues)
     return ""
 
@@ -229,7 +229,7 @@ def ledger_lost(world: World, rng: random.Random) -> str:
 
 @fault(2)
 def config_edited(world: World, rng: random.Random) -> str:
-    """Makes the configuration invalid; the next run but one has it right again."""
+    """Makes the configuration invalid for a run; it is restored before the run after that."""
     old, new = rng.choice((
         ("instance_id = storm", "instance_id = st orm"), ("[settings]", "[setting]"),
         ("monitored_namespaces", "monitored_namespace"), ("queues.json", "nosuch.json"),
@@ -243,7 +243,7 @@ def config_edited(world: World, rng: random.Random) -> str:
 
 @fault(1)
 def caps_edited(world: World, rng: random.Random) -> str:
-    """Changes the numbers of caps: valid, and smaller than what is lent."""
+    """Sets valid caps that may be below the number of lent nodes."""
     cap, runs = rng.choice((0, 1, 3, 5)), rng.choice((1, 2, 3))
     text = world.right_config.replace("max_converted_nodes = 5", f"max_converted_nodes = {cap}")
     text = text.replace("max_conversions_per_run = 3", f"max_conversions_per_run = {runs}")

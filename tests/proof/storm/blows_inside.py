@@ -106,7 +106,7 @@ def ask_as_kubelet(world: World, node: str, path: str, patch: Any) -> int:
 
 @fault(6)
 def falsify_kubelet(world: World, rng: random.Random) -> str:
-    """Lets a node of any kind report something false about itself."""
+    """Lets the kubelet of any node report something false about its Node."""
     is_permanent, share = rng.random() < 0.3, rng.random()
     amounts = rng.choice((
         {"cpu": "9000000000000000"}, {"memory": "9007199254740992Ki"}, {"cpu": "0"},

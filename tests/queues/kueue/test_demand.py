@@ -43,7 +43,7 @@ def condition(kind: str, status: str = "True", reason: str = "") -> dict[str, st
 
 
 def requiring(operator: str, *values: str) -> dict[str, Any]:
-    """Returns pods with a node affinity that compares the label of lent nodes."""
+    """Returns a pod set with a required node affinity about the label of lent nodes."""
     expression = {"key": LABEL, "operator": operator, "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}

@@ -130,7 +130,7 @@ def newer_ledger() -> Case:
 
 
 def first_manifest() -> Case:
-    """A manual total had changed a baseline; then the first manifest was applied again."""
+    """A manual edit changed the baseline; then the first manifest was applied again."""
     edited = change(SECOND.text, "max: {vcore: 336,", "max: {vcore: 300,")
     seen = edit(edited, SECOND.ledger, TWO, remembered=SECOND.noted)
     return Case(TREE, "", seen.noted, TWO)

@@ -306,7 +306,7 @@ def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
 
 
 def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
-    """The killed run recorded its return, but the limit still has the node, which none owns."""
+    """The killed run recorded the return, but the limit still has the node, in no ledger."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
