@@ -14,8 +14,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def find_cluster_queue(namespace: str, settings: Mapping[str, Any], problems: list[str]) -> str:
-    """Returns the ClusterQueue of a namespace from the queue map. If the map lacks the namespace,
-    returns its name; each run then finds the ClusterQueue by the namespace's LocalQueues."""
+    """Returns the ClusterQueue that the queue map has for a namespace, or else the namespace's own
+    name. Each run replaces that by the ClusterQueue of the namespace's LocalQueues."""
     file = settings.get("namespace_queue_paths")
     try:
         queues = read_queue_map(file, problems) if file is not None else {}

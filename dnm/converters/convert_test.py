@@ -42,7 +42,8 @@ Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's report
 
 
 class Rest(Value, frozen=True):
-    """A thing that a lend left, or may have left if there is no `hook` that removes it."""
+    """Something that a lend left on a node, and the `hook` that should have removed it. An empty
+    `hook`: nobody knows whether it is there."""
 
     thing: str
     text: str

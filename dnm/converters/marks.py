@@ -64,7 +64,7 @@ def refuse_other(settings: Settings, name: str, instance: str) -> None:
 
 
 def instances_on(node: SlurmNode) -> list[str]:
-    """Returns the instances that the node's drain, Comment and Extra name, in this order."""
+    """Returns the instances of dnm named in the node's drain Reason, Comment and Extra fields."""
     texts = reason_of_drain(node), node.comment, node.extra or ""
     return [instance for text in texts if (instance := _instance_in(text))]
 

@@ -179,7 +179,7 @@ def load_settings(
 def _shared(
     sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str], program: str
 ) -> dict[str, Any]:
-    """Returns the values of dnm's own sections that the converters use; dnm checks all others."""
+    """Returns the keys of `[settings]` and `[node_type:...]` that the converters use too."""
     settings = sections.get("settings", {})
     entries = select_entries(settings, _SHARED)
     if settings.get("pass_environment") == "":  # empty differs from the default

@@ -43,8 +43,8 @@ class PodRequest(Value):
 
 
 def with_counted_names(pod: PodRequest) -> PodRequest | None:
-    """Returns a copy with at most MOST_RESOURCES resource names, since a tenant can invent any
-    number of them; None if there are no more. Extended resources are removed first."""
+    """Returns the pod with only MOST_RESOURCES resource names, the extended resources removed
+    first, or None if it has no more than that. A tenant can invent any number of names."""
     containers = (*pod.containers, *pod.init_containers)
     lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():

@@ -98,7 +98,7 @@ _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
-    """Returns the annotations that mark a Node as lent by dnm, without that of a fence."""
+    """Returns the annotations that mark a Node as lent by dnm. A cordon has its own annotation."""
     return {
         f"{MARK_PREFIX}instance": mark.instance,
         f"{MARK_PREFIX}node-type": mark.node_type,

@@ -131,7 +131,7 @@ class Config(Value):
 
     @property
     def account_namespace(self) -> str:
-        """Returns the namespace of dnm's ServiceAccount in etc/rbac.yaml, or in deploy/none."""
+        """Returns the namespace of dnm's ServiceAccount: that of YuniKorn's ConfigMap, or dnm."""
         has_yunikorn = "yunikorn" in self.queue_systems
         return self.yunikorn_cm_namespace if has_yunikorn else LEASE_NAMESPACE
 

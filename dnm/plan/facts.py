@@ -66,7 +66,7 @@ class Facts(Value):
     def is_reserved(self, name: str) -> bool:
         """Returns whether Slurm has a reservation on the node that may be its converter's. Such a
         node is taken even if it is not drained, since some converters only warn if a drain fails.
-        If the converter reports claims, but none on this node, the reservation is not its own."""
+        If the converter lists its claims, and none on this node, the reservation is not its own."""
         row = self.row(name)
         if row is None or (row.reports_claim and row.claim is None):
             return False
@@ -74,7 +74,7 @@ class Facts(Value):
 
     @property
     def reports_claims(self) -> bool:
-        """Returns whether the converter reports its claims: then all other nodes are unclaimed."""
+        """Returns whether the converter lists the nodes that it has claimed, and so all of them."""
         batch = self.batch or {}
         return bool(batch) and all(node.reports_claim for node in batch.values())
 
@@ -89,8 +89,8 @@ class Facts(Value):
         return None if claim is None or claim.instance in ("", instance) else claim.instance
 
     def is_abandoned(self, name: str, namespace: str) -> bool:
-        """Returns whether the Node exists, but its converter, which reports claims, has left
-        neither a claim nor the label of the namespace. The Node may have another owner by now."""
+        """Returns whether the Node exists, but has neither the namespace's label nor a claim in the
+        list of a converter that reports all claims. Another client may use the Node by now."""
         node = self.node(name)
         tagged = node is not None and node.labels.get(namespace) == "true"
         return (

@@ -127,8 +127,8 @@ def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) ->
 def _judge_breaker(
     so_far: Conversions, sizing: QueueSizing
 ) -> tuple[Conversions, Objection | None]:
-    """Returns the objection that a queue's circuit breaker is tripped, or None, and records one
-    that trips now. A breaker that a missing image tripped stops all lends to its queue."""
+    """Returns the objection of a queue's tripped circuit breaker, or None. Records a breaker that
+    trips now. One that a missing image has tripped stops lends for min_nodes and events too."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
     has_joined = not sizing.first_lacks
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now, has_joined)

@@ -149,9 +149,9 @@ def after_converter_death(
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Returns the transition of a request after its converter died. If the converter reports
-    claims, no further node will join. Otherwise nodes may still join, and the request stays open. A
-    run that was still reading the converter's output sees a failure instead (`request_ended`)."""
+    """Returns the transition of a request after its converter died. The request ends if this kind
+    of converter lists its claims: these are complete. Otherwise it stays open, since nodes may
+    still join. `request_ended` handles a converter whose output a run was still reading."""
     if after.request is None and not facts.left_by(request, config.instance_id):
         return after  # all nodes had joined
     taken_nodes = taken | after.joined.keys()

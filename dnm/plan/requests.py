@@ -301,8 +301,8 @@ def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
 
 
 def _left_behind(recorded: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
-    """Returns those `recorded` nodes that a converter may have begun to convert. A node is dropped
-    once its converter reports claims, or Slurm has the node in service."""
+    """Returns those `recorded` nodes that a converter may have begun to convert: not those that are
+    in Slurm's service, nor those of a converter that lists its claims itself."""
     assert facts.batch is not None
     rows = facts.batch
     return {

@@ -128,7 +128,7 @@ class Queues(Protocol):
         """Returns the checked edit of limits for the nodes in `wants`. May reuse `projected`."""
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
-        """Returns why limits could not be written even if no node were lent, else None."""
+        """Returns why even the limits of a site without lent nodes cannot be written, or None."""
 
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]

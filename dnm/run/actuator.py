@@ -182,7 +182,7 @@ class Actuator(Step):
         self.state.keep(anew=True)
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
-        """Returns the desired limits without unmarked Nodes, which another instance may have."""
+        """Leaves out Nodes without dnm's annotations: another instance may have lent them."""
         nodes = {
             queue: {name: size for name, size in sizes.items() if name not in self.unmarked}
             for queue, sizes in wants.nodes.items()

@@ -37,9 +37,9 @@ from dnm.simulate.values import (
 
 
 class Policy(Protocol):
-    """The interface of what decides about lending. The world calls `run` once per `interval`; `run`
-    returns the earliest time of the next call. `rests_until`: no call is needed before, unless pods
-    or nodes change. `runs_after`: the delay of an additional call after a conversion, or None."""
+    """What decides about lending in a simulation: dnm, or another autoscaler. The world calls `run`
+    every `interval` seconds, and not before the time that `run` returned. If nothing changes, it
+    skips calls until `rests_until`. `runs_after`: seconds to an extra call after a conversion."""
 
     interval: float
     rests_until: float

@@ -59,8 +59,9 @@ class Named(Enum):
 
 
 class Authorship:
-    """The facts about a queue document and its ledgers: `current` in the ConfigMap, `recorded` in
-    the registry. `own` and `recorded_own` are this instance's sections of them."""
+    """The facts that tell who has last written a queue document. A ledger lists its lent nodes. One
+    is `current`, in the ConfigMap; a copy is `recorded` in the registry. Both have a section for
+    each instance of dnm: `own` and `recorded_own` are those of this instance."""
 
     def __init__(self, document: QueueDocument, wants: QueueWants) -> None:
         current, record, instance = document.ledger, wants.remembered, wants.instance_id

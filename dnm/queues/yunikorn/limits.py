@@ -105,8 +105,8 @@ def _is_current(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) ->
 
 
 def _is_manifest(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
-    """Returns whether a manifest set these limits: one equals its baseline, and none has the value
-    that dnm last wrote. Any other value among them is then a new baseline."""
+    """Returns whether someone applied a manifest with these limits again: at least one has its
+    value without lent nodes, and none the value that dnm last wrote."""
     return not _is_current(tree, ledger, places) and any(
         _is_at(tree, place, entry.baseline) for place, entry in _entries(ledger, places)
     )

@@ -143,7 +143,8 @@ def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
 
 
 def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
-    """Returns why dnm must not edit this key, or None. `instead`: a ConfigMap to copy it into."""
+    """Returns why dnm must not edit the document under `key`; None if it may. `instead`: another
+    ConfigMap, into which the administrator can copy it."""
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"
