@@ -16,6 +16,7 @@ from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import NotCounted, PendingGroup, Uncounted
 from dnm.model.cluster import QueueLimits, RefusedPods
 from dnm.model.config import Config
+from dnm.model.pod import Pod
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import Verdict
@@ -37,16 +38,18 @@ SizePart = Callable[
 
 class _Workload(Value):
     """A Workload of Kueue with pending pods. `pods`: pairs of a group of equal pending pods, by its
-    fingerprint, and the pods of this Workload in it."""
+    fingerprint, and the pods of this Workload in it. `is_counted`: these are all of its pods."""
 
     key: str
     queue: str
     pods: tuple[tuple[str, RefusedPods], ...]
     least: Mapping[str, int]  # by group: the smallest number of pods that is admitted
+    is_strict: bool
+    is_counted: bool
 
     @property
-    def is_strict(self) -> bool:
-        return self.pods[0][1].is_strict
+    def is_single_pod(self) -> bool:
+        return self.is_counted and [pods.count for _, pods in self.pods] == [1]
 
     def is_hopeless_after(self, failed: _Workload) -> bool:
         """Returns whether `failed`, which is before it and cannot be completed, rules it out: it
@@ -74,13 +77,14 @@ def size_workloads(
     def size(part: Demand) -> Sizing:
         return size_part(config, part, *rest)
 
-    if all(item.pods[0][1].count == len(item.pods) == 1 and not item.is_strict
-           for item in workloads):  # fmt: skip
+    if all(item.is_single_pod and not item.is_strict for item in workloads):
         return size(demand)
     names = {name for item in workloads for name in item.least}
     bounds = WorkloadBounds(config, demand, *rest, names)
     choice = _Choice(demand, workloads, bounds, size)
-    sizing = size(demand) if bounds.allow([item.least for item in workloads]) else None
+    is_possible = all(item.is_counted for item in workloads)
+    is_possible = is_possible and bounds.allow([item.least for item in workloads])
+    sizing = size(demand) if is_possible else None
     if sizing is None or not choice.has_places(sizing, demand):
         sizing = size(choice.without(choice.find_incomplete()))
     queues, verdicts = dict(sizing.queues), dict(sizing.verdicts)
@@ -103,31 +107,57 @@ def size_workloads(
 
 
 def _list_workloads(config: Config, demand: Demand) -> Iterator[_Workload]:
-    """Yields the Workloads with counted pods, in the order in which they are tried."""
-    by_key: dict[str, list[tuple[str, RefusedPods]]] = {}
-    names: dict[tuple[str, int], str] = {}
+    """Yields the Workloads with counted pods, and all of strict queues, in the order in which they
+    are tried: the order of their queue, and queues of equal priority in turns."""
+    by_key: dict[str, list[RefusedPods]] = {}
     for pods in demand.workloads:
-        place = pods.pod.namespace, id(pods.pod.shape)
-        if place not in names:
-            names[place] = next(
-                (group.fingerprint for group in demand.groups
-                 if group.namespace == place[0] and group.count and not group.volumes
-                 and group.shape == pods.pod.shape), "",
-            )  # fmt: skip
-        if names[place]:
-            by_key.setdefault(pods.workload, []).append((names[place], pods))
+        by_key.setdefault(pods.workload, []).append(pods)
+    priorities: dict[str, int] = {}
+    for policy in config.namespaces.values():
+        priorities[policy.queue] = max(
+            policy.priority, priorities.get(policy.queue, policy.priority)
+        )
+    find_group = _index_groups(demand)
     ranks: Counter[str] = Counter()
     ranked = []
     for key, listed in by_key.items():
-        policy = config.namespaces[listed[0][1].pod.namespace]
-        ranks[policy.queue] += 1
-        order = (-policy.priority, ranks[policy.queue], listed[0][1].pod.created, key)
+        queue = config.namespaces[listed[0].pod.namespace].queue
+        ranks[queue] += 1
+        order = (-priorities[queue], ranks[queue], listed[0].pod.created, key)
+        counted = [(name, pods) for pods in listed if (name := find_group(pods.pod))]
         least: Counter[str] = Counter()
-        for name, pods in listed:
+        for name, pods in counted:
             least[name] += pods.least
-        item = _Workload(key=key, queue=policy.queue, pods=tuple(listed), least=dict(least))
-        ranked.append((order, item))
+        if counted or listed[0].is_strict:
+            item = _Workload(
+                key=key, queue=queue, pods=tuple(counted), least=dict(least),
+                is_strict=listed[0].is_strict, is_counted=len(counted) == len(listed),
+            )  # fmt: skip
+            ranked.append((order, item))
     yield from (item for _, item in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def _index_groups(demand: Demand) -> Callable[[Pod], str]:
+    """Returns a function that returns the group of a pod, or an empty text if it does not count."""
+    by_request: dict[tuple[str, frozenset[tuple[str, int]]], list[PendingGroup]] = {}
+    for group in demand.groups:
+        if group.count and not group.volumes:
+            place = group.namespace, frozenset(group.shape.request.items())
+            by_request.setdefault(place, []).append(group)
+    created = {group.fingerprint: {at for at, _ in group.created} for group in demand.groups}
+    names: dict[tuple[str, int], str] = {}
+
+    def find(pod: Pod) -> str:
+        place = pod.namespace, id(pod.shape)
+        if place not in names:
+            groups = by_request.get((pod.namespace, frozenset(pod.shape.request.items())), ())
+            names[place] = next(
+                (group.fingerprint for group in groups if group.shape == pod.shape), ""
+            )
+        name = names[place]
+        return name if name and pod.created in created[name] else ""
+
+    return find
 
 
 class _Choice:
@@ -201,17 +231,22 @@ class _Choice:
         behind: dict[str, str] = {}  # by strict queue
         for item in rest:
             if item.queue in behind:
-                self.texts[item.key] = behind[item.queue]
+                text = behind[item.queue]
+            elif not item.is_counted:
+                text = "has pods that dnm does not count"
             elif self._bounds.allow([item.least]):
                 allowed.append(item)
                 continue
             elif misfits := self._bounds.find_misfits(item.least):
                 self._misfits |= misfits
+                text = ""
             else:
-                self.texts[item.key] = self._bounds.describe_lack(item.least)
+                text = self._bounds.describe_lack(item.least)
             incomplete.append(item)
-            if item.is_strict and item.queue not in behind:
-                behind[item.queue] = _describe_behind(self.texts.get(item.key))
+            if text and item.pods:
+                self.texts[item.key] = text
+            if item.is_strict:
+                behind.setdefault(item.queue, _describe_behind(text))
         return allowed
 
     def _has_no_trial(self) -> bool:
@@ -315,7 +350,7 @@ def _describe_lack(before: QueueSizing, sizing: QueueSizing) -> str:
     return f"needs {needed}; {describe_bounds(sizing.spent, max(granted, 0))}"
 
 
-def _describe_behind(text: str | None) -> str:
+def _describe_behind(text: str) -> str:
     """Returns why a Workload gets no node that is behind one with this text (empty: a misfit)."""
     return f"is behind one that {text or 'no node type fits'}"
 

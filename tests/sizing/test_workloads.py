@@ -283,3 +283,44 @@ def test_lack_is_that_of_the_first_workload_that_lacks_a_node() -> None:
     sizing = sizing_of((Job(16), Job(64)), budget(batch={"a": 9}), existing=1)
     assert granted(sizing) == 4
     assert sizing.of(DEV).first_lacks == 4
+
+
+@pytest.mark.parametrize(("is_strict", "expected"), [(False, 1), (True, 0)])
+def test_workload_with_uncounted_pods_gets_no_node(is_strict: bool, expected: int) -> None:
+    """The list of kinds was cut before its second pod set. Kueue admits no half of it."""
+    leader, workers, later = refused_by((Job(16), Job(34, request=size(4, 15)), Job(16)), is_strict)
+    both = [msgspec.structs.replace(item, workload="dev/w") for item in (leader, workers)]
+    conf, limits = config(), tree(dev=size(0, 0))
+    facts = demand((), conf, limits, refused=(leader, later))
+    together = msgspec.structs.replace(facts, workloads=(*both, later))
+    sizing = size_queues(conf, together, limits, node_supply(), budget(batch={"a": 9}))
+    assert granted(sizing) == expected
+    assert sizing.of(DEV).incomplete["dev/w"] == "has pods that dnm does not count"
+    assert ("dev/job2" in sizing.of(DEV).incomplete) is is_strict
+
+
+def test_uncounted_head_of_a_strict_queue_stops_later_workloads() -> None:
+    head, later = refused_by((Job(16, request=size(3, 3)), Job(16)), is_strict=True)
+    conf, limits = config(), tree(dev=size(0, 0))
+    facts = demand((), conf, limits, refused=(later,))
+    together = msgspec.structs.replace(facts, workloads=(head, later))
+    sizing = size_queues(conf, together, limits, node_supply(), budget(batch={"a": 9}))
+    assert granted(sizing) == 0 and list(sizing.of(DEV).incomplete) == ["dev/job1"]
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_order_of_a_queue_decides_among_its_namespaces(is_strict: bool) -> None:
+    """Kueue knows no priority of namespaces, so that it admits the first Workload first."""
+    namespaces = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a", priority=5)}
+    jobs = (Job(64), Job(16, queue="lab"))
+    sizing = sizing_of(jobs, budget(batch={"a": 4}), is_strict=is_strict, namespaces=namespaces)
+    assert granted(sizing) == 4
+    assert list(sizing.of(DEV).incomplete) == ["lab/job1"]
+
+
+def test_workloads_behind_a_misfit_of_a_strict_queue_are_named() -> None:
+    jobs = (Job(2, request=size(200, 16)), Job(20), Job(3))
+    sizing = sizing_of(jobs, budget(batch={"a": 3}), is_strict=True)
+    assert granted(sizing) == 0
+    text = "is behind one that no node type fits"
+    assert sizing.of(DEV).incomplete == {"dev/job1": text, "dev/job2": text}
