@@ -33,7 +33,7 @@ def find_stalled(
         ):
             continue
         of_queue = stalled[queue] = {}
-        needs = base.of(queue).wanted or base.of(queue).granted
+        needs = base.of(queue).wanted or base.of(queue).granted or base.of(queue).incomplete
         for group in demand.groups:
             count = count_created(group.created, text_time(bound))
             # It has capacity and quota, or no node can help it now.

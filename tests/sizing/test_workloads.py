@@ -324,3 +324,16 @@ def test_workloads_behind_a_misfit_of_a_strict_queue_are_named() -> None:
     assert granted(sizing) == 0
     text = "is behind one that no node type fits"
     assert sizing.of(DEV).incomplete == {"dev/job1": text, "dev/job2": text}
+
+
+def test_no_incomplete_workload_is_recorded_as_stalled() -> None:
+    """Kueue does not admit the first one, although an idle node is lent for it."""
+    refused = refused_by((Job(16), Job(90, request=size(4, 15))), is_strict=False)
+    conf, limits = config(), tree(dev=size(128, 256))
+    facts = demand((), conf, limits, refused=refused)
+    together = msgspec.structs.replace(facts, workloads=refused)
+    supply = node_supply([lent("a000")], {"a000": entry("a000")})
+    asked = Candidates(names=("a000",), at_most=1, budget=budget(batch={"a": 2}))
+    releases = choose_releases(conf, together, limits, supply, asked)
+    first = next(group for group in facts.groups if group.total == 16)
+    assert releases.go == ("a000",) and {*releases.stalled} == {first.fingerprint}
