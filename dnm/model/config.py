@@ -39,7 +39,7 @@ class NamespacePolicy(Value):
 
 
 class Config(Value):
-    """The entire configuration of dnm. Each default is that of the key in the ini file."""
+    """The entire configuration of dnm. A default is that of the key; load.py computes others."""
 
     path: Path
     namespaces: Mapping[str, NamespacePolicy]

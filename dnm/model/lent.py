@@ -207,7 +207,7 @@ class ClaimedNode(Value):
 class Ended(Value):
     """The result of a call of the converter, as far as dnm could observe it."""
 
-    exit_code: int | None = None  # None: it runs, or its end was not recorded; -9, 137: killed
+    exit_code: int | None = None  # None: it runs, or its end is unknown; below 0: a signal
     names: tuple[str, ...] = ()  # nodes that it printed on stdout, one a line
     last_lines: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()  # the last line with an error of each node

@@ -151,7 +151,7 @@ def after_converter_death(
 ) -> RequestTransition:
     """Returns the transition of a request after its converter died. The request ends if this kind
     of converter lists its claims: these are complete. Otherwise it stays open, since nodes may
-    still join. `request_ended` handles a converter whose output a run was still reading."""
+    still join. `requests.request_ended` handles one whose output a run was still reading."""
     if after.request is None and not facts.left_by(request, config.instance_id):
         return after  # all nodes had joined
     taken_nodes = taken | after.joined.keys()

@@ -72,7 +72,7 @@ def with_converter_report(request: ConversionRequest, facts: Facts) -> Conversio
 
 
 def _has_died(end: Ended) -> bool:
-    """Returns whether the converter ended without a recorded result, as after a host's restart."""
+    """Returns whether the converter was killed while no run watched it, or its result is lost."""
     return end.exit_code is None and not (end.error or end.left_running)
 
 

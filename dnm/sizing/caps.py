@@ -1,7 +1,8 @@
 """The number of nodes that may still be lent, within caps, options, and the nodes that Slurm has.
 
 The rule: each lent node of a pool reduces every bound that applies to the pool. Each bound has a
-text for messages. A cap that is not set bounds nothing."""
+text for messages. A cap that is not set bounds nothing; `plan/cap_shares.py` has made percentages
+numbers. `conversion_budget` in `plan/lendable.py` makes the budget of a run."""
 
 from __future__ import annotations
 
@@ -106,8 +107,8 @@ class CapCount(Value):
 
 
 def lent_in(registry: Registry) -> list[tuple[str, str]]:
-    """Returns (node type, namespace) of each node that counts under the caps: lent nodes, nodes
-    that a converter has claimed, and requested nodes. A moving node counts for both namespaces,
+    """Returns (node type, namespace) of each recorded node that counts under the caps: lent nodes,
+    claimed nodes, and requested nodes. A moving node counts for both namespaces,
     since the move can end in either. For the new namespace, the node type is empty."""
     nodes, claimed = registry.nodes, registry.claimed
     lent = [(node.node_type, node.namespace) for node in nodes.values()]
