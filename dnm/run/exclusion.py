@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from dnm.run.state import State
 
 if TYPE_CHECKING:
     from dnm.kube.client import KubeClient
+
+log = logging.getLogger("dnm")
 
 
 def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> None:
@@ -29,3 +32,6 @@ def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> No
     if failed and queues <= failed.keys():
         raise KubeError("; ".join(dict.fromkeys(failed.values())))
     state.unexcluded, state.needs_exclusion = failed, bool(failed)
+    for queue, why in failed.items():
+        note = f"an earlier run could still write the limits of {queue}, which waits: {why}"
+        log.warning("note=%r", note)

@@ -110,6 +110,7 @@ class Trouble(NamedTuple):
     names: str
     begin: Callable[[Half], Callable[[], object]]
     is_of_writes: bool = False
+    timeout: float = 30.0  # seconds of a request
 
 
 def _answers(
@@ -117,6 +118,14 @@ def _answers(
 ) -> Callable[[Half], Callable[[], object]]:  # the API server's refusal of one kind of request
     def begin(half: Half) -> Callable[[], object]:
         half.sandbox.fault("status", path=path, methods=methods, code=code)
+        return half.sandbox.faults.clear
+
+    return begin
+
+
+def _hangs(path: str) -> Callable[[Half], Callable[[], object]]:
+    def begin(half: Half) -> Callable[[], object]:
+        half.sandbox.fault("slow", path=path, methods=("GET",), seconds=2.5)
         return half.sandbox.faults.clear
 
     return begin
@@ -174,6 +183,10 @@ TROUBLES = {
     "quota-of-a-namespace-cannot-be-read": Trouble(
         "resource_quota", "resource_quota", "503", _answers(503, _QUOTAS, "GET")
     ),
+    "quota-of-a-namespace-is-not-answered": Trouble(
+        "resource_quota", "resource_quota", "resourcequotas of namespace dev", _hangs(_QUOTAS),
+        timeout=2.0,
+    ),
     "workloads-of-a-namespace-cannot-be-read": Trouble(
         "resource_quota", "resource_quota", "503", _answers(503, "namespaces/dev/jobs", "GET")
     ),
@@ -219,7 +232,8 @@ class MixedSite:
         self.calm = Half(sandbox, "notebook", trouble.calm)
         self.site = Site(
             sandbox, directory / "site", monitored_namespaces="dev, notebook",
-            queue_system=trouble.system, sections=NODE_TYPE + dev + self.calm.section,
+            queue_system=trouble.system, request_timeout_seconds=trouble.timeout,
+            sections=NODE_TYPE + dev + self.calm.section,
             **{"max_converted_nodes": 20, "max_conversions_per_run": 20, **keys},
             **self._queue_map(directory, trouble.system),
         )  # fmt: skip
