@@ -105,6 +105,8 @@ def find_content(
             raise _question(quota, f"the answer {printable(answer, 40)!r} does not fit")
         return QuotaContent(previous, hard, "an administrator answered: without lent nodes")
     if stored and _is_current(stored, hard):
+        if recorded and _is_baseline_of(stored, recorded, instance):
+            raise _question(quota, "another instance has replaced the lost ledger")
         return _unchanged(stored, hard)
     if recorded and _is_current(recorded, hard):
         is_lost = not recorded.is_empty
@@ -136,6 +138,19 @@ def find_content(
 def _is_current(ledger: QuotaLedger, hard: Mapping[str, str]) -> bool:
     written = {key: text for key, (_, text) in ledger.limits.items() if key in hard}
     return bool(written) and all(are_equal(key, hard[key], written[key]) for key in written)
+
+
+def _is_baseline_of(stored: QuotaLedger, recorded: QuotaLedger, instance: str) -> bool:
+    """Returns whether another instance may have taken limits with this instance's nodes, which it
+    did not know, for limits without lent nodes."""
+    if instance in stored.instances or not recorded.instances.get(instance):
+        return False
+    return any(
+        key in recorded.limits
+        and are_equal(key, base, recorded.limits[key][1])
+        and not are_equal(key, base, recorded.limits[key][0])
+        for key, (base, _) in stored.limits.items()
+    )
 
 
 def _unchanged(ledger: QuotaLedger, hard: Mapping[str, str], note: str = "") -> QuotaContent:

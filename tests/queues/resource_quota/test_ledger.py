@@ -283,6 +283,18 @@ def test_write_without_nodes_restores_the_object(
     assert machine.now == machine.first
 
 
+def test_limits_that_another_instance_took_for_its_baseline_are_asked_about() -> None:
+    """The ledger is lost, and `test` lends before `prod` runs again."""
+    lost = replace(written(FIRST), annotations={})
+    taken = plan_quota(lost, NOTHING, wants("b1", instance="test"))
+    assert taken.hard["requests.cpu"] == "208"
+    for own in (wants("a1"), wants()):
+        with pytest.raises(QueueError, match="another instance has replaced"):
+            plan_quota(written(taken), LEDGER_1, own)
+    returned = plan_quota(written(taken), taken.ledger, wants(instance="test"))
+    assert plan_quota(written(returned), LEDGER_1, wants()).hard == HARD
+
+
 CORES = st.sampled_from(["0", "500m", "64", "80", "144", "208"])
 MEMORY = st.sampled_from(["0", "320Gi", "1Ti"])
 MANIFESTS = st.fixed_dictionaries({"requests.cpu": CORES, "requests.memory": MEMORY})
