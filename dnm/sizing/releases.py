@@ -234,6 +234,10 @@ class RemovalSimulation:
             if node.name in lent and is_sound(config, node, lent[node.name].node_type)
         }
         self.base = size_queues(config, demand, queues, node_supply, budget)
+        if demand.workloads:
+            from dnm.sizing.workloads import drop_incomplete
+
+            self._demand = drop_incomplete(demand, self.base)
 
     def count_spare(
         self, removed: Sequence[str], rivals: Sequence[str]

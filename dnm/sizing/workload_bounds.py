@@ -186,9 +186,9 @@ class WorkloadBounds:
         bounds = self._budget.bounds_of(node.pool)
         left = self._left([other.pool for other in nodes])
         spent = [bound for bound in bounds if self._budget.left[bound.name] <= left]
-        more = max(after, left + 1) - before
-        text = f"needs {more} of type {node.pool.node_type}"
-        return f"{text}; {describe_bounds(spent, max(left - before, 0))}"
+        free = max(left - before, 0)
+        more = max(after - before, free + 1)
+        return f"needs {more} of type {node.pool.node_type}; {describe_bounds(spent, free)}"
 
 
 def _amount_of(node: ExpectedNode, axis: Axis) -> int:

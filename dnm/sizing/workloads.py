@@ -106,6 +106,19 @@ def size_workloads(
     return Sizing(queues=queues, verdicts=verdicts)
 
 
+def drop_incomplete(demand: Demand, sizing: Sizing) -> Demand:
+    """Returns the demand without the Workloads that cannot be completed according to `sizing`.
+    Without one of the nodes they cannot be completed either, and are not tried again."""
+    keys = {key for queue in sizing.queues.values() for key in queue.incomplete}
+    removed: dict[str, Counter[str]] = {}
+    find_group = _index_groups(demand)
+    for pods in demand.workloads:
+        if pods.workload in keys and (name := find_group(pods.pod)):
+            removed.setdefault(name, Counter())[pods.pod.created] += pods.count
+    kept = tuple(pods for pods in demand.workloads if pods.workload not in keys)
+    return replace(demand, groups=_without(demand.groups, removed, ()), workloads=kept)
+
+
 def _list_workloads(config: Config, demand: Demand) -> Iterator[_Workload]:
     """Yields the Workloads with counted pods, and all of strict queues, in the order in which they
     are tried: the order of their queue, and queues of equal priority in turns."""

@@ -337,3 +337,17 @@ def test_no_incomplete_workload_is_recorded_as_stalled() -> None:
     releases = choose_releases(conf, together, limits, supply, asked)
     first = next(group for group in facts.groups if group.total == 16)
     assert releases.go == ("a000",) and {*releases.stalled} == {first.fingerprint}
+
+
+def test_idle_node_that_a_workload_cannot_use_frees_its_cap() -> None:
+    """With its place under the cap, a node of the other type completes the Workload."""
+    namespaces = {"dev": policy("dev", DEV, "a", "g")}
+    refused = refused_by((Job(2, request=size(65, 100)),), is_strict=False)
+    conf, limits = config(namespaces=namespaces), tree(dev=size(64, 512))
+    facts = demand((), conf, limits, refused=refused)
+    together = msgspec.structs.replace(facts, workloads=refused)
+    supply = node_supply([lent("g000")], {"g000": entry("g000", counted=size(64, 512))})
+    left = budget(total=1, batch={"a": 2, "g": 1})
+    assert size_queues(conf, together, limits, supply, left).of(DEV).incomplete
+    asked = Candidates(names=("g000",), at_most=1, budget=left)
+    assert choose_releases(conf, together, limits, supply, asked).go == ("g000",)
