@@ -1,8 +1,9 @@
-# Every target makes .venv first and uses it; nothing is installed outside the checkout, but for
-# Debian's Slurm and kubectl, which `make test` installs where they are missing and it may.
+# Targets first create .venv if they need it. Nothing is installed outside the checkout, except
+# Debian packages such as Slurm and kubectl: `make test`, run as root, installs those that are
+# missing.
 
-# The distribution's, where it is new enough: the packages run on it, and one that was built from
-# source without its optimisations takes half as long again for everything.
+# The distribution's Python if it is at least 3.11, because the packages run on it. A Python that
+# was built from source without optimisations takes half as long again for everything.
 PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo /usr/bin/python3 || echo python3)
 VENV := .venv
@@ -12,43 +13,45 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := $(PIP) --require-hashes --requirement
 
-# Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
+# Without stored bytecode, each test process would compile all tests again, and each `dnm` all of
+# dnm.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: commits compiled coverage docs lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm reserved model tools packages release test-packages clean
 
 help:
-	@echo "make demo           a workshop on an embedded cluster, in about a minute"
-	@echo "make quick          lint, types, walls and the rooms without an outside, in a minute or so"
-	@echo "make commits        the subjects of new commits: length, and a verb in the imperative"
-	@echo "make test           all but the real servers, and of what is long a sample"
-	@echo "make test-oldest    what uses dependencies, with their oldest versions; test-newest: the newest"
-	@echo "make test-night     the rest: all kills, long histories, the model, storm, soak, economy"
-	@echo "make coverage       the lines and branches of decisions that make test executes"
-	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
-	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
-	@echo "make lock           requirements/: the newest versions of all dependencies, with their hashes"
-	@echo "make packages       dist/: a deb and an rpm"
-	@echo "make docs           build/site/: the pages as a site with search"
-	@echo "make release        dist/: all artefacts, rehearsed in clean roots, with checksums and an SBOM"
-	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
-	@echo "make test-bridge    bridge-convert beside slurm-bridge's controllers, of a named checkout"
-	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
-	@echo "make bench          reading a large cluster, measured; writes docs/bench.md"
-	@echo "make bench-real     the same on a real API server with 500 nodes and 15,000 pods"
-	@echo "make bench-economy  dnm and others over 24 workloads of two days, measured"
-	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
-	@echo "make model          the protocol of several hosts, every interleaving (half a minute)"
-	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
-	@echo "make reserved       nodes of an event, reserved in a real Slurm ahead of time (minutes)"
-	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
+	@echo "make demo           run a demo workshop on an embedded cluster (about a minute)"
+	@echo "make quick          run linters, mypy and the tests that need no other program (about a minute)"
+	@echo "make commits        check the subjects of new commits: length, and a verb in the imperative"
+	@echo "make test           run all tests except tests/real, and a sample of the long tests"
+	@echo "make test-oldest    test dependencies in their oldest allowed versions (test-newest: the newest)"
+	@echo "make test-night     run the rest: all kills, long histories, the model, storm, soak, economy"
+	@echo "make coverage       measure the lines and branches of decision code that the fast tests execute"
+	@echo "make test-real      run a few stories on a real kube-apiserver, YuniKorn and Slurm; builds them once"
+	@echo "make test-real-all  run all stories on real servers, in all tested releases; builds more of them"
+	@echo "make lock           update requirements/: the newest versions of all dependencies, with hashes"
+	@echo "make packages       build a deb and an rpm in dist/"
+	@echo "make docs           build a site of the pages with search in build/site/"
+	@echo "make release        build all artefacts in dist/, try each in a clean root, add checksums and SBOM"
+	@echo "make test-operator  test nodeset-convert with the real slurm-operator; builds it once"
+	@echo "make test-bridge    test bridge-convert with slurm-bridge, from a checkout that you name"
+	@echo "make test-packages  install, upgrade and remove the deb and the rpm in clean roots"
+	@echo "make bench          measure dnm's speed on a large cluster; writes docs/bench.md"
+	@echo "make bench-real     measure it on a real API server with 500 nodes and 15,000 pods"
+	@echo "make bench-economy  compare dnm with other policies over 24 workloads of two days"
+	@echo "make mutants        check that the fast tests detect a sample of code changes (minutes)"
+	@echo "make model          check every interleaving of several hosts in a formal model (half a minute)"
+	@echo "make soak           check the invariants over at least 10,000 runs in virtual time"
+	@echo "make reserved       test reserving the nodes of an event in a real Slurm (minutes)"
+	@echo "make storm          run the installed command 1,000 times under injected faults (minutes)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The path of the checkout (compat) instead of setuptools' finder, which slows each start of a Python.
+# With editable_mode=compat, only the path of the checkout is added to sys.path. setuptools' finder
+# would slow each start of Python.
 $(STAMP): pyproject.toml $(LOCK) | $(BIN)/python
-	@echo "installing dnm and what its tests need into $(VENV), once: a minute or so"
+	@echo "installing dnm and the packages of its tests into $(VENV), once: about a minute"
 	$(LOCKED) $(LOCK)
 	PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	touch $(STAMP)
@@ -69,7 +72,7 @@ lock: | $(BIN)/python
 demo: $(STAMP)
 	$(BIN)/dnm demo
 
-# Debian's packages that the tests use.
+# Installs the Debian packages that the tests use.
 tools:
 	@sh tests/packages.sh help2man
 
@@ -78,8 +81,9 @@ packages: $(STAMP)
 	$(BIN)/python -m tests.real build nfpm
 	$(BIN)/python -m packages.build
 
-# Each artefact is installed in a clean root, and the rehearsal of docs/production.md played with it.
-# As root, for the roots of the deb and the rpm. RELEASE="--into DIRECTORY" writes elsewhere.
+# Installs each artefact in a clean root directory and runs the rehearsal of docs/production.md with
+# it. The deb and the rpm need root for this. RELEASE="--into DIRECTORY" writes to another
+# directory.
 release: $(STAMP)
 	@sh tests/packages.sh help2man rpm
 	$(LOCKED) requirements/release.txt
@@ -92,8 +96,8 @@ test-packages: packages
 	$(BIN)/python -m tests.real.package_roots build
 	$(BIN)/python -m pytest tests/real/packages.py tests/real/image.py
 
-# build/site/: the pages as a site, without addresses elsewhere; a link or anchor without a target is
-# an error. PICTURES=1 draws docs/pictures/ anew first.
+# Builds the site of the pages in build/site/, which loads nothing from other hosts. A link or
+# anchor without a target is an error. PICTURES=1 first redraws docs/pictures/.
 docs: $(STAMP)
 	$(LOCKED) requirements/docs.txt
 	$(if $(PICTURES),$(BIN)/python -m packages.pictures)
@@ -109,11 +113,12 @@ lint: $(STAMP)
 commits:
 	@$(PYTHON) .ci/commit_subjects.py
 
-# pip-audit asks PyPI's own service; where that is out of reach it says so and finds nothing.
+# pip-audit queries PyPI's service. If that is unreachable, this is printed, and the target
+# succeeds.
 audit: $(STAMP)
 	$(BIN)/pip-audit --skip-editable --progress-spinner off 2>&1 | sh tests/audit.sh
 
-# What needs no outside: the pure rooms, and the walls between all.
+# Tests that need no other program: pure functions, and the import rules.
 PURE := calendar config demand kubelet model plan simulate sizing test_layers.py
 quick: $(STAMP)
 	$(MAKE) --jobs 2 --output-sync=target lint pure
@@ -121,20 +126,22 @@ quick: $(STAMP)
 pure: compiled
 	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 --dist loadgroup $(addprefix tests/,$(PURE))
 
-# In a new checkout each process of pytest would compile most of the tests, at the same time.
+# Compiles the tests once. In a new checkout, each process of pytest would compile most of them, all
+# at the same time.
 compiled: $(STAMP)
 	@ls tests/__pycache__/test_*-pytest-*.pyc >/dev/null 2>&1 || \
 		$(BIN)/python -m pytest --collect-only >/dev/null
 
-# What needs nothing first. Then five processes on two cores: two of them wait for a Slurm most of
-# the time, and each reads all files.
+# Runs first the checks that need no other program. The rest runs in five processes on two cores:
+# two processes wait for Slurm most of the time, and each further process would read all test files
+# again.
 test: $(STAMP) tools
 	$(MAKE) --jobs 2 --output-sync=target lint audit pure
 	$(BIN)/python -m pytest -m 'not night' --numprocesses 5 --dist loadgroup --no-loadscope-reorder \
 		$(addprefix --ignore=tests/,$(PURE))
 
-# The tests that use the dependencies most, with the oldest versions that pyproject.toml allows and
-# with the newest of today. EDGES=tests runs all of them.
+# The tests that use dependencies most. They run with the oldest versions that pyproject.toml allows
+# (test-oldest) and with the newest of today (test-newest). EDGES=tests runs all tests instead.
 EDGES := $(addprefix tests/,cli/test_app.py cli/test_status.py cli/test_screen.py config \
 	kube/test_session.py kube/test_access.py kube/test_client.py kube/test_clients_own.py \
 	kube/test_lists.py lab/test_api.py queues/yunikorn/test_text_edit.py run/test_lock.py run/test_registry.py run/test_runner.py)
@@ -152,10 +159,11 @@ test-newest:
 	$(LOCKED) requirements/lock.txt
 	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file $@
 
-# Of the decisions: the part of their lines and branches that the fast tests execute, in percent. The
-# bounds only rise. coverage.py also measures the commands that tests start as processes.
+# The lines and branches of decision code that the fast tests execute: the least percentage of each
+# package. Raise the bounds, never lower them. coverage.py also measures commands that tests start.
 COVERED := plan:98.7 queues:96.6 sizing:99.5
-# coverage.py writes files outside of fault points, and opens more of them than the limit of a test.
+# These tests fail under coverage.py: it writes files outside of fault points, and it opens more
+# files than one test permits.
 UNMEASURED := --ignore tests/host/test_shortage.py --deselect \
 	tests/proof/test_fault_point_coverage.py::test_run_has_no_effect_outside_of_fault_points
 coverage: $(STAMP) tools
@@ -166,14 +174,15 @@ coverage: $(STAMP) tools
 		$(BIN)/coverage report --include "dnm/$${bound%:*}/*" --fail-under $${bound#*:} || status=1; \
 	done; exit $$status
 
-# An hour or so: what of make test is a sample, whole, and what is random, anew.
+# Runs the long tests, of which `make test` runs a sample, and repeats the random tests with new
+# values. Takes about an hour.
 test-night: $(STAMP) tools
 	$(BIN)/python -m pytest -m night --numprocesses 3 --dist loadgroup
 	$(BIN)/python -m pytest -m 'hypothesis and not night' --hypothesis-profile anew --numprocesses 3
 	$(MAKE) soak storm bench-economy coverage
 
-# What CI plays on real servers: a story of each kind, with what they alone need to be built. They
-# mostly wait, so they are played in two rows side by side.
+# The end-to-end tests (stories) on real servers that CI runs: one of each kind. Only the servers
+# that these need are built. Stories mostly wait, so two groups of them run at the same time.
 SHORT_1 := \
 	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
 	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
@@ -188,7 +197,7 @@ test-real: $(STAMP) tools
 short-%:
 	$(BIN)/python -m tests.real test $(SHORT_$*)
 
-# All that the stories need. Debian's packages are unpacked while Go compiles.
+# Builds everything that all stories need. Debian packages are unpacked while Go compiles.
 real: $(STAMP) tools packages
 	$(MAKE) --jobs 2 programs roots
 
@@ -200,7 +209,8 @@ roots:
 	$(BIN)/python -m tests.real.package_roots build
 	$(BIN)/python -m tests.real.slurm_roots build
 
-# Stories wait more than they work, so they are played side by side, each row on its own servers.
+# All stories, in groups (rows) that run at the same time, because stories mostly wait. Each row has
+# its own servers.
 ROW_1 := races kubelet
 ROW_2 := preemption kubelet_story scheduler_away workshop without_queue_system kube_scheduler jupyterhub
 ROW_3 := changes slurm_story events check
@@ -224,8 +234,9 @@ generations:
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py
 	$(BIN)/python -m pytest --numprocesses 2 tests/real/queue_documents.py
 
-# Not in CI: both take minutes to compile, and wait half a minute between two looks.
-# DNM_SLURM_OPERATOR=/path plays the checkout that it names in place of the release on Go's proxy.
+# Not in CI: slurm-operator and slurm-bridge take minutes to compile, and check their objects only
+# every half minute. DNM_SLURM_OPERATOR=/path tests this checkout instead of the release on Go's
+# proxy.
 test-operator: $(STAMP) tools
 	$(BIN)/python -m tests.real.checkouts slurm-operator
 	$(BIN)/python -m tests.real.slurm_roots build forky
@@ -253,7 +264,8 @@ bench-economy: $(STAMP)
 	$(BIN)/python -m tests.economy
 	$(BIN)/python -m tests.economy 2 5 rules
 
-# Not in CI: an hour at most, of every tenth mutant; MUTANTS="--every 1 sizing" tries all of a room.
+# Tests every tenth changed place of the code (mutant). Not in CI: takes at most an hour.
+# MUTANTS="--every 1 sizing" tests all mutants of one package.
 mutants: $(STAMP)
 	$(LOCKED) requirements/mutants.txt
 	nice $(BIN)/python -m tests.mutants $(MUTANTS)
@@ -261,16 +273,17 @@ mutants: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m tests.proof.soak
 
-# `make test` plays most of it.
+# Checks the whole model. `make test-night` checks it without the search for cycles.
 model:
 	@sh tests/packages.sh
 	@sh docs/model/run.sh
 
-# Not in CI: minutes. STORM="--seed 7 --runs 200" plays other blows, or fewer.
+# Not in CI: takes minutes. STORM="--seed 7 --runs 200" sets the seed of the faults and the number
+# of runs.
 storm: $(STAMP)
 	$(BIN)/python -m tests.proof.storm $(STORM)
 
-# Not in CI: it goes by the clock, five minutes for a try. DNM_PROOF_ROUNDS=20 plays twenty.
+# Not in CI: runs in real time, five minutes for one attempt. DNM_PROOF_ROUNDS=20 makes 20 attempts.
 reserved: $(STAMP) tools
 	$(BIN)/python -m pytest -s tests/real/reserved_nodes.py
 
