@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnm.model.batch import BatchClaim
+from dnm.model.cluster import RefusedPods
 from dnm.model.config import NamespacePolicy
 from dnm.model.departure import Leaving
 from dnm.model.lent import Phase
@@ -311,6 +312,23 @@ def test_move_is_cancelled_before_relabeling_by_any_reason(name: str) -> None:
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.namespace, entry.failed_move) == (Phase.SERVING, "dev", "")
     assert RelabelNode not in kinds(plan) and ReturnNode not in kinds(plan)
+
+
+@pytest.mark.parametrize(("count", "phase"), [(2, Phase.MOVING), (3, Phase.SERVING)])
+def test_move_continues_only_if_the_moving_nodes_complete_a_workload(
+    count: int, phase: Phase
+) -> None:
+    """The node holds two of these pods."""
+    half = {**BIG.request, "cpu": SIZE["cpu"] // 2}
+    tolerates = Toleration(key="for", value="notebook")
+    shape = msgspec.structs.replace(BIG, request=half, tolerations=(tolerates,))
+    (pod,) = pods(1, shape, namespace="notebook", queue=OTHER, app_id="other")
+    refused = RefusedPods(pod=pod, count=count, workload="notebook/w", least=count)
+    world = moving(site())
+    facts = world.snapshot().queue_facts
+    facts = msgspec.structs.replace(facts, refused=(refused,), used={"other": {}})
+    plan = world.with_facts(queue_facts=facts).plan()
+    assert plan.registry.nodes["a001"].phase is phase
 
 
 def test_relabeled_node_is_not_recalled_while_its_pods_are_unknown() -> None:

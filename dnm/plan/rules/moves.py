@@ -49,6 +49,7 @@ from dnm.sizing.caps import (
     bounds_of_lendable,
     budget_of,
     count_caps,
+    pool_of,
 )
 from dnm.sizing.node_supply import is_sound
 from dnm.sizing.queue_sizing import QueueSizing
@@ -158,6 +159,8 @@ def _find_unwanted(
     # As when they were chosen: the types available by moves.
     movable = Counter(lent.node_type for lent in moving.values())
     of_moves = _move_budget(inputs.config, without, inputs.facts, movable)
+    if inputs.demand.workloads:  # judge_fenced adds the nodes, which are in this budget already
+        of_moves = of_moves.changed(map(pool_of, as_new.values()), -1)
     by_new = judge_fenced(inputs.config, inputs.demand, limits, supply, as_new, of_moves)
     kept = {name: by_old[name].detail for name in moving if _keeps(by_old[name])}
     dropped = {
