@@ -1,7 +1,8 @@
 #!/bin/sh
-# Plays the rehearsal of docs/production.md with an installed dnm.
-#   rehearsal.sh DNM INI, where INI has @PORT@ in place of YuniKorn's port
-# LAB is the command of a checkout that starts the embedded cluster: no package contains it.
+# Runs the rehearsal of docs/production.md with an installed dnm on an embedded cluster.
+#   rehearsal.sh DNM INI
+# DNM is the installed command. INI is a configuration with @PORT@ instead of YuniKorn's port. The
+# variable LAB is the dnm command of a checkout, because no package contains the embedded cluster.
 set -eu
 dnm=$1
 home=$(mktemp -d)
@@ -35,7 +36,7 @@ until_phases() {
     tries=0
     while [ "$(phases)" != "$1" ]; do
         tries=$((tries + 1))
-        [ "$tries" -le 100 ] || { echo "no '$1' after 100 runs"; "$dnm" status; exit 1; }
+        [ "$tries" -le 100 ] || { echo "not in phases '$1' after 100 runs"; "$dnm" status; exit 1; }
         "$dnm" run || [ $? -eq 75 ]
         sleep 1
     done
@@ -51,4 +52,4 @@ echo "step 9 and 10: health, report"
 "$dnm" status --health
 "$dnm" report >/dev/null
 "$dnm" simulate --set max_converted_nodes=4 >/dev/null || [ $? -eq 1 ]
-echo "rehearsed with $("$dnm" --version)"
+echo "the rehearsal passed with $("$dnm" --version)"

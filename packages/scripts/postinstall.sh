@@ -1,8 +1,8 @@
 #!/bin/sh
-# After the files of the package are there; also when an upgrade was given up. Can be repeated.
+# Runs after the package's files are installed, and after an aborted upgrade. It can run again.
 set -e
 
-# /opt/dnm is a virtual environment for whichever Python this host has.
+# Finds the Python of this host for the virtual environment /opt/dnm.
 find_python() {
     for name in python3 python3.14 python3.13 python3.12 python3.11; do
         for directory in /usr/bin /usr/local/bin; do
@@ -21,12 +21,13 @@ find_python() {
 python=$(find_python)
 ln -sfn "$python" /opt/dnm/bin/python
 printf 'home = %s\ninclude-system-site-packages = false\n' "${python%/*}" >/opt/dnm/pyvenv.cfg
-# Else the first run as root would leave such files, and every run of others would compile anew.
+# Compiles the bytecode now. Otherwise only a run as root could store it, and each run of another
+# user would compile again until then.
 /opt/dnm/bin/python -m compileall -q /opt/dnm/lib/site-packages
 
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
-    # Those that preinstall.sh had stopped.
+    # Starts the timers that preinstall.sh has stopped.
     if [ -s /run/dnm-timers ]; then
         xargs -r systemctl start </run/dnm-timers || true
     fi

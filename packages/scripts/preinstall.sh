@@ -1,5 +1,6 @@
 #!/bin/sh
-# Before the files of the package come. deb: install, or upgrade VERSION; rpm: 1, or 2 on upgrade.
+# Runs before the package's files are installed. The argument is install or upgrade (deb), or 1 for
+# an installation and 2 for an upgrade (rpm).
 set -e
 
 case "$1" in
@@ -7,8 +8,8 @@ upgrade | 2) ;;
 *) exit 0 ;;
 esac
 
-# No run begins between old and new files. One that is at work goes on: at the worst it ends as by a
-# kill, which the next run repairs.
+# Stops the timers, so that no run starts while files are replaced. An active run continues. In the
+# worst case it fails as if it were killed, and the next run repairs this.
 if [ -d /run/systemd/system ]; then
     systemctl list-units --plain --no-legend 'dnm.timer' 'dnm@*.timer' | cut -d' ' -f1 >/run/dnm-timers
     xargs -r systemctl stop </run/dnm-timers || true

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Before the files of the package go. deb: upgrade VERSION, or remove; rpm: 1 on upgrade, else 0.
+# Runs before the package's files are removed. The argument is upgrade or remove (deb), or 1 for an
+# upgrade and 0 for a removal (rpm).
 set -e
 
 case "$1" in
 upgrade | remove | deconfigure | 0) ;;
-*) exit 0 ;; # rpm's upgrade: the new files are in their places already
+*) exit 0 ;; # upgrade by rpm: the new files are installed already
 esac
 
 case "$1" in
@@ -14,15 +15,15 @@ remove | 0)
         if [ -d /run/systemd/system ]; then systemctl stop "${wants##*/}" || true; fi
         systemctl disable "${wants##*/}" || true
     done
-    # A removal with nodes lent loses nothing, for the record stays; but nobody returns them.
+    # Warns about lent nodes. The registry stays, but without dnm no lent node is returned.
     for config in /etc/dynamic-node/dynamic_node_config.ini /etc/dynamic-node/*/dynamic_node_config.ini; do
         [ -f "$config" ] || continue
         lent=$(/opt/dnm/bin/dnm status --config "$config" -o json 2>/dev/null | /opt/dnm/bin/python -c '
 import json, sys
 print(*(node["node"] for node in json.load(sys.stdin)["nodes"]))' 2>/dev/null) || continue
         if [ -n "$lent" ]; then
-            echo "dnm: lent by $config, and nobody returns them now: $lent" >&2
-            echo "dnm: their record stays; install dnm again to go on" >&2
+            echo "dnm: these nodes of $config stay lent, because nothing returns them now: $lent" >&2
+            echo "dnm: the registry stays; install dnm again to return them" >&2
         fi
     done
     ;;
