@@ -1,34 +1,35 @@
-/* Two hosts that share one registry in Kubernetes, two nodes, a cap of one: every interleaving of
-   their steps with one crash and one sleep. Each step is named as the function of dnm that does it.
-   README.md beside this says what is proved, what is left out, and what the mutants find.
+/* A model of two hosts with one registry in Kubernetes, two nodes, and a cap of one. Spin checks
+   every interleaving of their steps with one crash and one suspension (sleep). Comments name the
+   function of dnm that each step models. README.md in this directory describes the checked promises
+   and the mutants.
 
-   Versions are not counted: `fresh` says whether a host knows the version that stands. Numbers are
-   not counted either: `newest` says whose number stands in the registry. */
+   The model counts no versions: `*_fresh` is whether a host knows the current version of an object.
+   It counts no fencing numbers: `newest` is which host's number is in the registry. */
 
 #define NODES 2
 #define CAP 1
 #define NOBODY 0
 
-#define BATCH 0   /* Slurm has it */
-#define LEAVING 1 /* a converter is taking it to Kubernetes */
+#define BATCH 0   /* in Slurm */
+#define LEAVING 1 /* a converter is moving it to Kubernetes */
 #define KUBE 2
-#define BACK 3    /* a converter is giving it back */
+#define BACK 3    /* a converter is returning it to Slurm */
 
 /* --- the cluster ------------------------------------------------------------------------- */
 byte lease_holder = NOBODY;
 bool lease_fresh[3], reg_fresh[3], doc_fresh[3];
-bool newest[3];                 /* the number of this host's run stands in the registry */
-bool asked = false;             /* the registry: a request, of which host, and the nodes lent */
+bool newest[3];                 /* the registry has the number of this host's run */
+bool asked = false;             /* the registry: a request, its host, and the lent nodes */
 byte asked_by = NOBODY;
 bool lent[NODES], returning[NODES];
 byte amount = 0;                /* what the ledger adds to the queue */
 byte node[NODES];               /* BATCH at first */
-byte converter_of[NODES];       /* the host whose converter has it */
+byte converter_of[NODES];       /* the host whose converter moves it */
 bool demand = true;
-bool fenced[3];                 /* only for the proof: another run followed and fenced this run */
+bool fenced[3];                 /* only for an assertion: a later run has fenced this run */
 
-/* For the question whether it comes to rest: a run that finds what the one before has found does
-   the same again, nothing, so that a host only looks when there is news since it has last begun to. */
+/* With REST, Spin checks whether each execution ends in a steady state. A run that reads the same
+   as the previous run changes nothing again, so a host starts a run only after a change (news). */
 #ifdef REST
 bool news[3];
 #define CHANGED news[1] = true; news[2] = true
@@ -42,17 +43,17 @@ bool news[3];
 
 /* --- the hosts --------------------------------------------------------------------------- */
 bool at_work[3], asleep[3], killed[3], dead[3];
-bool late[3];                   /* slept for longer than its Lease is good */
+bool late[3];                   /* was suspended for longer than its Lease is valid */
 byte crashes = 1, sleeps = 1, changes = 1;
 
 inline check_cap() {
   assert((node[0] != BATCH) + (node[1] != BATCH) <= CAP)
 }
 
-/* A step of a host: not while it sleeps. */
+/* Guards each step of a host: none happens while the host is suspended. */
 #define STEP !asleep[me] ->
 
-/* LeaseLock.keep: renewed under the version that is known; what is another's by now ends the run. */
+/* LeaseLock.keep: renews the Lease if its version is unchanged; otherwise the run ends. */
 #define KEEP \
   atomic { STEP \
     if \
@@ -62,7 +63,7 @@ inline check_cap() {
     :: else -> goto stand_by \
     fi }
 
-/* LeaseLock.keep(anew=True): the API server renews it, whatever the clock of this host says. */
+/* LeaseLock.keep(anew=True): renews the Lease at the API server, whatever this host's clock is. */
 #define RENEW \
   atomic { STEP \
     if \
@@ -71,7 +72,7 @@ inline check_cap() {
     :: else -> goto stand_by \
     fi }
 
-/* LeaseLock.take, then the first write: the number. From there on no earlier run can write. */
+/* LeaseLock.take, then the first write, of the number: after it no earlier run can write. */
 #define TAKE \
   atomic { STEP \
     if \
@@ -87,7 +88,7 @@ inline check_cap() {
     :: else -> goto stand_by \
     fi }
 
-/* KubeState.write: the whole document, under the version that this run knows. */
+/* KubeState.write: writes the complete registry if its version is the one that this run knows. */
 #ifdef MUTANT_WRITE
 #define REGISTRY_MAY (true)
 #else
@@ -97,7 +98,7 @@ inline check_cap() {
   atomic { STEP \
     if \
     :: REGISTRY_MAY -> \
-       assert(newest[me]);      /* no old number writes */ \
+       assert(newest[me]);      /* a run with an old number never writes */ \
        asked = c_asked; asked_by = c_by; \
        lent[0] = c_lent[0]; lent[1] = c_lent[1]; \
        returning[0] = c_returning[0]; returning[1] = c_returning[1]; \
@@ -105,7 +106,7 @@ inline check_cap() {
     :: else -> goto stand_by \
     fi }
 
-/* What a run knows ends with it. */
+/* Deletes the knowledge of a run at its end. */
 #define FORGET \
   c_asked = false; c_by = 0; n = 0; want = 0; back = 0; starts = false; changed = false; \
   follows = false; differs = false; \
@@ -121,8 +122,8 @@ proctype Host(byte me) {
 again:
   { /* run_pass */
     atomic { LOOKS at_work[me] = true; late[me] = false }
-    /* LeaseLock.check: another is at work, unless its Lease was seen unchanged for its time. A run
-       of this very place has died: this one has its lock. */
+    /* LeaseLock.check: another host is active, unless its Lease has not changed for its duration.
+       If the holder is this host, its earlier run has died, because this run has the file lock. */
     atomic { STEP
       if
       :: IS_FREE(me) -> lease_fresh[me] = true; follows = (lease_holder != NOBODY)
@@ -134,8 +135,8 @@ again:
       c_asked = asked; c_by = asked_by;
       c_lent[0] = lent[0]; c_lent[1] = lent[1];
       c_returning[0] = returning[0]; c_returning[1] = returning[1] }
-    /* follow_run: the run before did not give the Lease up, and may be asleep. Whatever it is
-       about to write to the queue document must meet another version. */
+    /* follow_run: the previous run did not release the Lease and may be suspended. The queue
+       document gets a new version, so that a late write of that run fails. */
     if
     :: follows ->
        TAKE;
@@ -159,7 +160,7 @@ again:
     atomic { STEP
       saw[0] = node[0]; saw[1] = node[1];
       saw_converter[0] = converter_of[0]; saw_converter[1] = converter_of[1] }
-    /* make_plan: pure */
+    /* make_plan: a pure function */
     d_step {
       starts = false; changed = false; back = NODES;
       for (n : 0 .. NODES - 1) {
@@ -175,7 +176,7 @@ again:
         fi
       }
 #ifndef MUTANT_DEADLINE
-      /* A request whose converter is at work nowhere any more: its time is over. */
+      /* Ends a request for which no converter is running on any host. */
       if
       :: c_asked && saw_converter[0] == NOBODY && saw_converter[1] == NOBODY ->
          c_asked = false; c_by = NOBODY; changed = true
@@ -201,7 +202,7 @@ again:
       }
       want = (c_lent[0] && !c_returning[0]) + (c_lent[1] && !c_returning[1])
     }
-    /* Nothing changes: nothing is written. */
+    /* If nothing changes, the run writes nothing. */
     if
     :: !changed && back == NODES && amount == want -> goto give_up
     :: else
@@ -224,11 +225,11 @@ again:
     fi;
 #endif
 
-    /* Actuator._replace_registry: the request is written before anything is done. */
+    /* Actuator._replace_registry: the run writes the request before it acts. */
     KEEP; WRITE;
 
-    /* apply_queue_edit: the document is read again, the Lease is renewed, and the document is
-       written under the version that was read. */
+    /* apply_queue_edit: reads the document again, renews the Lease, and writes the document if its
+       version is unchanged since the read. */
     KEEP;
     atomic { STEP doc_fresh[me] = true; differs = (amount != want) }
     if
@@ -239,7 +240,7 @@ again:
        atomic { STEP
          if
          :: doc_fresh[me] ->
-            assert(!fenced[me]);   /* no run writes that was followed and fenced */
+            assert(!fenced[me]);   /* a replaced and fenced run never writes */
             amount = want; doc_fresh[3 - me] = false; CHANGED
          :: else -> goto stand_by
          fi }
@@ -249,7 +250,7 @@ again:
     if
     :: starts ->
        KEEP;
-       /* ConverterCall: the keeper looks at the clock, and becomes the converter. */
+       /* ConverterCall: the child process checks the clock, then becomes the converter. */
        atomic { STEP
          CHANGED;
          if
@@ -278,7 +279,7 @@ again:
          if
          :: !late[me] && node[back] == KUBE && converter_of[back] == NOBODY ->
             assert(newest[me]);
-            assert(amount == 0);   /* capacity went first */
+            assert(amount == 0);   /* the limit was reduced before */
             node[back] = BACK; converter_of[back] = me
          :: else
          fi }
@@ -298,7 +299,7 @@ stand_by:
     goto again
   } unless { killed[me] }
 
-  /* SIGKILL, or the host goes down: a converter dies with it or works on; the host comes back. */
+  /* SIGKILL, or the host stops. Its converters stop or continue. The host returns or stays down. */
   atomic {
     FORGET; killed[me] = false; at_work[me] = false; asleep[me] = false; late[me] = false; CHANGED;
     if
@@ -318,7 +319,7 @@ stand_by:
   }
 }
 
-/* Converters come to their end: the node is there, or it went wrong and all is as before. */
+/* The ends of conversions: each node reaches its target. */
 proctype Converters() {
   do
   :: atomic { node[0] == LEAVING -> node[0] = KUBE; converter_of[0] = NOBODY; CHANGED }
@@ -337,7 +338,7 @@ proctype Fate() {
   :: atomic { asleep[2] -> asleep[2] = false }
   :: atomic { changes > 0 -> changes--; demand = false; CHANGED }
 #ifdef REST
-  :: atomic { changes > 0 -> changes-- } /* it stays */
+  :: atomic { changes > 0 -> changes-- } /* demand stays */
 #endif
   od
 }
@@ -347,8 +348,8 @@ proctype Fate() {
   (lease_holder == NOBODY && !asked && amount == NOW_LENT && \
    NOW_LENT == demand * CAP && lent[0] == (node[0] == KUBE) && lent[1] == (node[1] == KUBE))
 
-/* Whatever happened: it ends, and when nobody has anything to do any more, the books are as the
-   nodes are. That it ends is that no step leads back to where it was (pan -l, without progress). */
+/* Each execution ends, and in each end state the registry and the ledger agree with the nodes. To
+   check that executions end, the checker searches for cycles (pan -l: cycles without progress). */
 #ifdef REST
 proctype Judge() { timeout -> assert(RESTS) }
 #endif
