@@ -1,5 +1,6 @@
 #!/bin/sh
-# What pip-audit said, cut down: findings fail, packages it could not look up are only counted.
+# Shortens the output of pip-audit on standard input. Fails if it reports vulnerabilities; packages
+# that it could not look up are only counted.
 set -eu
 said=$(cat)
 skipped=$(printf '%s\n' "$said" | grep -c 'could not be audited' || true)
@@ -8,9 +9,9 @@ if printf '%s\n' "$said" | grep -Eq '^Found [0-9]+ known vulnerabilit'; then
     exit 1
 fi
 if [ "$skipped" = 0 ] && ! printf '%s\n' "$said" | grep -q 'No known vulnerabilities found'; then
-    echo "pip-audit could not be asked: $said" | head -n 3
+    echo "pip-audit failed: $said" | head -n 3
 elif [ "$skipped" = 0 ]; then
     echo "pip-audit: no known vulnerabilities"
 else
-    echo "pip-audit: $skipped packages could not be looked up from here, none known in the others"
+    echo "pip-audit: $skipped packages could not be looked up; no known vulnerabilities in the others"
 fi

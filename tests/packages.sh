@@ -1,8 +1,8 @@
 #!/bin/sh
-# Debian's packages that the tests use: a real Slurm and munge, debootstrap for a newer one, kubectl,
-# shellcheck, Prometheus' promtool, and spin with a compiler.
-# Its arguments are further programs, each of the package of its name.
-# Installed where they are missing and this is root; otherwise the command to run is shown.
+# Installs the Debian packages that the tests use, if they are missing: a real Slurm and munge,
+# debootstrap for newer ones, kubectl, shellcheck, Prometheus' promtool, spin with a compiler, and
+# others. Arguments are further programs; each is in the Debian package of the same name. If the
+# script does not run as root, it prints the command to run and fails.
 set -eu
 missing=""
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
@@ -27,10 +27,10 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "install them, e.g.: sudo apt-get install --no-install-recommends$missing" >&2
     exit 1
 fi
-echo "installing Debian's$missing: a minute or two" >&2
+echo "installing the Debian packages$missing: a minute or two" >&2
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq >/dev/null
-# No service is started: the tests run their own daemons on loopback.
+# Keeps apt from starting services: the tests run their own daemons on loopback.
 policy=/usr/sbin/policy-rc.d
 [ -e "$policy" ] || { printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; trap 'rm -f "$policy"' EXIT; }
 # shellcheck disable=SC2086

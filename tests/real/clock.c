@@ -1,5 +1,6 @@
-/* A host whose clock is off: for LD_PRELOAD, CLOCK_OFF in seconds. What counts since the boot, and
-   sleeps, are left as they are. Debian's faketime shifts or breaks these too. */
+/* A library for LD_PRELOAD that shifts the wall clock of a process by CLOCK_OFF seconds, to test
+   hosts with a wrong clock. Monotonic clocks and sleeps are unchanged. Debian's faketime shifts or
+   breaks these too. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,9 +1,12 @@
-// What YuniKorn itself makes of queue documents: one JSON object a line in, one a line out.
+// Judges queue documents with YuniKorn's own code: reads one JSON object for each line and writes
+// one answer for each line. The fields of an answer:
 //
-// several: it has other partitions than default, so it was not reloaded. load: why its validator refuses the document; start: why a scheduler does not start with it;
-// reload: why a scheduler that runs with another one does not take it up; inactive: it starts, but
-// not with these placement rules. queues: the limits that are then in force, by path, as written
-// into the scheduler's own queues.
+// load: why YuniKorn's validator rejects the document.
+// start: why a scheduler does not start with it.
+// reload: why a running scheduler with another document rejects it.
+// inactive: the scheduler starts, but without the document's placement rules.
+// several: the document has other partitions than default, so it was not reloaded.
+// queues: the limits of each queue, by path, as the scheduler then uses them.
 package main
 
 import (
@@ -93,7 +96,7 @@ func judge(services *entrypoint.ServiceContext, text string, number int) answer 
 			for _, partition := range context.GetPartitionMapClone() {
 				said.Inactive = said.Inactive || len(partition.GetPlacementRules()) == 0
 			}
-			// A reload that takes a partition away never ends: the scheduler waits for its own lock.
+			// A reload that removes a partition never ends: the scheduler waits for its own lock.
 			if len(context.GetPartitionMapClone()) > 1 {
 				said.Several = true
 				return said

@@ -1,11 +1,11 @@
-// The kubelet's own code as a judge of configuration files: for each line of JSON on its input, one
-// on its output. Decoding is strict; validation, the CPU, memory and topology managers, Node
-// Allocatable and the Node's status are those of the release that this is built with. Only the
-// machine is made up: cadvisor is asked for it and answers with what the line says.
+// Judges kubelet configuration files with the kubelet's own code: reads one JSON object for each
+// line and writes one answer for each line. Decoding is strict. Validation, the CPU, memory and
+// topology managers, Node Allocatable and the Node's status are those of the release that this is
+// built with. Only the machine is simulated: a fake cadvisor reports the machine of the input line.
 //
-// What `run` of cmd/kubelet/app/server.go does between them (reservedSystemCPUs takes the place of
-// both CPU reservations) is repeated here, since it can't be called without a container runtime.
-// tests/real/test_kubelet.py holds this judge against the kubelet itself, started.
+// The code of `run` in cmd/kubelet/app/server.go between these parts (reservedSystemCPUs replaces
+// both CPU reservations) is copied here, because `run` cannot be called without a container
+// runtime. tests/real/test_kubelet.py compares the answers with those of a running kubelet.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/cpuset"
 
-	_ "k8s.io/kubernetes/cmd/kubelet/app" // its parseResourceList is linked to below
+	_ "k8s.io/kubernetes/cmd/kubelet/app" // go:linkname below uses its parseResourceList
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
@@ -119,7 +119,7 @@ func judge(asked question, directory string) (said answer) {
 	if err != nil {
 		return refuse(err)
 	}
-	if kc.EvictionHard == nil { // as loadConfigFile of cmd/kubelet/app/server.go
+	if kc.EvictionHard == nil { // like loadConfigFile in cmd/kubelet/app/server.go
 		kc.EvictionHard = eviction.DefaultEvictionHard
 	}
 	stage = "validate"
@@ -138,7 +138,7 @@ func judge(asked question, directory string) (said answer) {
 		return refuse(err)
 	}
 	reserved := manager.GetNodeAllocatableReservation()
-	for name, amount := range reserved { // validateNodeAllocatable, which is a step of Start
+	for name, amount := range reserved { // like validateNodeAllocatable, a step of Start
 		capacity := cadvisor.CapacityFromMachineInfo(info)[name]
 		if capacity.Cmp(amount) < 0 {
 			return refuse(fmt.Errorf("invalid Node Allocatable configuration. Resource %q has a reservation of %v but capacity of %v. Expected capacity >= reservation.", name, amount.String(), capacity.String()))
@@ -225,7 +225,7 @@ func containerManager(kc *kubeletconfig.KubeletConfiguration, info *cadvisorapi.
 	return cm.NewContainerManager(mounter, machine, config, false, &record.FakeRecorder{}, nil)
 }
 
-// set fills a field that 1.30 and 1.31 still call experimental.
+// set sets a field of the configuration whose name has the prefix Experimental in 1.30 and 1.31.
 func set(config *cm.NodeConfig, name string, value any) {
 	fields := reflect.ValueOf(config).Elem()
 	field := fields.FieldByName(name)

@@ -1,7 +1,7 @@
-// The kubelet's own topology, CPU and memory managers as the judge of who is admitted: for each line
-// of JSON on its input, one on its output: `admitted`, or the reason of the refusal. The machine is
-// empty and made up, the policy is single-numa-node, and devices are those of a plugin that spreads
-// them evenly over the NUMA nodes. tests/kubelet/admitting.py asks.
+// Judges with the kubelet's own topology, CPU and memory managers whether a kubelet admits a pod.
+// For each line of JSON it prints `admitted` or the reason of the refusal. The machine is simulated
+// and empty, the policy is single-numa-node, and a simulated device plugin spreads the devices
+// evenly over the NUMA nodes. tests/kubelet/admitting.py runs this program.
 package main
 
 import (
@@ -31,13 +31,13 @@ import (
 
 type question struct {
 	CPUs, Zones, GPUs, Reserved    int
-	Memory                         uint64 // of a zone
+	Memory                         uint64 // of one zone
 	CPUPolicy, MemoryPolicy, Scope string
 	Pod                            v1.PodSpec
 	Guaranteed                     bool
 }
 
-// A runtime that takes whatever the managers say.
+// A fake container runtime that accepts each update of the managers.
 type rt struct{}
 
 func (rt) UpdateContainerResources(context.Context, string, *runtimeapi.ContainerResources) error {
@@ -48,7 +48,7 @@ type status struct{}
 
 func (status) GetPodStatus(types.UID) (v1.PodStatus, bool) { return v1.PodStatus{}, false }
 
-// A device manager that only hints.
+// A fake device manager that only returns topology hints.
 type gpus struct{ each, zones int }
 
 func (g gpus) hints(n int) map[string][]topologymanager.TopologyHint {

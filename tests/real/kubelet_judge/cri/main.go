@@ -1,5 +1,6 @@
-// A container runtime that runs nothing: enough of CRI for a kubelet to start and to stay. It listens
-// on the socket that its argument names; there are no containers, and none can be made.
+// A fake container runtime: implements only the part of CRI that a kubelet needs to start and to
+// keep running. It listens on the socket that its argument names. It has no containers and cannot
+// create any.
 package main
 
 import (
