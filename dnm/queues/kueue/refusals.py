@@ -13,7 +13,10 @@ def list_refusals(facts: KueueFacts, path: str) -> Iterator[tuple[str, str]]:
     """Yields why no node can be lent to the queue of a path, and what an administrator must do."""
     queue = facts.queue_at(path)
     if queue is None:
-        yield f"there is no ClusterQueue {facts.paths.get(path, path)}", "create it"
+        yield (
+            f"there is no ClusterQueue {facts.paths.get(path, path)}",
+            "create it, or name the ClusterQueue of the namespace in namespace_queue_paths",
+        )
         return
     yield from _of_flavor(facts)
     yield from _of_queue(queue)

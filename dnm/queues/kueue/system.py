@@ -144,13 +144,14 @@ def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) ->
 
 def _find_paths(config: Config, facts: KueueFacts) -> dict[str, str]:
     """Returns queue path -> ClusterQueue: the one named like the path, or the only one to which the
-    LocalQueues of the namespace lead."""
-    names = {queue.name for queue in facts.queues}
-    paths = {}
+    LocalQueues of the namespace lead, unless another path has it."""
+    paths: dict[str, str] = {}
+    own = {policy.queue for policy in config.namespaces.values()}
     for namespace in sorted(config.namespaces_with("kueue")):
         path = config.namespaces[namespace].queue
         local = {item.cluster_queue for item in facts.local_queues if item.namespace == namespace}
-        is_clear = path not in names and path == namespace and len(local) == 1
+        is_free = len(local) == 1 and not local & {*own, *paths.values()}
+        is_clear = path == namespace and facts.queue_at(path) is None and is_free
         paths[path] = local.pop() if is_clear else path
     return paths
 

@@ -215,3 +215,23 @@ def test_namespace_without_a_map_has_the_queue_of_its_only_local_queue(
 ) -> None:
     policy = NamespacePolicy(name="dev", queue="dev", node_types=("a",), queue_system="kueue")
     assert read(*locals_, namespaces={"dev": policy}).paths == {"dev": path}
+
+
+@pytest.mark.parametrize("mapped", ["", "other"])
+def test_two_namespaces_of_a_queue_without_a_map_are_not_counted_twice(
+    read: Read, mapped: str
+) -> None:
+    """Each path would write the Cohort for itself, and take the nodes of the other out of it."""
+    namespaces = {
+        name: NamespacePolicy(name=name, queue="a8" if name == mapped else name, node_types=("a",),
+                              queue_system="kueue")
+        for name in ("dev", "other")
+    }  # fmt: skip
+    facts = read(
+        a_local_queue("a8"), a_local_queue("a8", namespace="other"),
+        a_workload("w", [a_pod_set(75)]), namespaces=namespaces,
+    )  # fmt: skip
+    assert counts(facts) == [("w", 75)]
+    assert facts.paths == (
+        {"dev": "dev", "a8": "a8"} if mapped else {"dev": "a8", "other": "other"}
+    )
