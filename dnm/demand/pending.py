@@ -58,6 +58,7 @@ class NotCounted(Enum):
     USER_LIMIT = "held back by a user or group limit, which no node raises"
     BEYOND = "with more resources, rules or containers than dnm counts of a pod"
     KINDS = "of a namespace with more kinds of pending pods than dnm counts, and not of the oldest"
+    UNHELPED = "of a Workload that lent nodes do not help"
     INCOMPLETE = "of a Workload for which too few nodes can be lent"
     STALLED = "pending while a node was idle for its whole time: waiting for something else"
 

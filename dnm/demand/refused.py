@@ -18,8 +18,9 @@ def list_refused(
     again. If they do not exist after that, they count like pending pods."""
     for pods in refused:
         why = NotCounted.BEYOND if pods.pod.shape.is_cut else None
-        if pods.is_invalid:
-            yield pods.pod, pods.count, NotCounted.INVALID
+        if pods.is_invalid or pods.is_unhelped:
+            reason = NotCounted.INVALID if pods.is_invalid else NotCounted.UNHELPED
+            yield pods.pod, pods.count, reason
             continue
         is_due = pods.retry_until >= text_time(now)
         yield pods.pod, pods.count, NotCounted.RETRY if is_due else why

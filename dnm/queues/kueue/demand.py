@@ -63,7 +63,7 @@ def find_demand(
     LocalQueues. `most`: the largest quota of lent nodes that it can get."""
     free = _free_quota(queue, usages)
     refused: list[RefusedPods] = []
-    left_out: list[tuple[str, str]] = []
+    left_out: dict[str, str] = {}
     shapes: dict[int, PodShape] = {}
     ordered = sorted(workloads, key=lambda item: (-item.priority, item.created, item.key))
     for workload in ordered:
@@ -72,11 +72,11 @@ def find_demand(
             chosen = _place(queue, workload, flavors, trial)
             _check_size(chosen, most)
         except CannotLendError as why:
-            left_out.append((workload.key, str(why)))
+            left_out[workload.key] = str(why)
             if queue.is_strict:
                 behind = ordered[ordered.index(workload) + 1 :]
                 reason = f"StrictFIFO: {printable(workload.key, _LONGEST_NAME)} is before it"
-                left_out += [(item.key, reason) for item in behind]
+                left_out |= {item.key: reason for item in behind}
                 break
             continue
         free = trial
@@ -88,7 +88,14 @@ def find_demand(
                 pod=_pod(workload, shape), count=pod_set.count, workload=workload.key,
                 least=pod_set.least, is_strict=queue.is_strict,
             ))  # fmt: skip
-    return WorkloadDemand(refused=tuple(refused), left_out=tuple(left_out))
+    refused += [_unhelped(item) for item in ordered if item.key in left_out and item.pod_sets]
+    return WorkloadDemand(refused=tuple(refused), left_out=tuple(left_out.items()))
+
+
+def _unhelped(workload: KueueWorkload) -> RefusedPods:
+    """Returns the pods of a Workload that lent nodes do not help. They do not count."""
+    pod, count = _pod(workload, workload.pod_sets[0].shape), sum(s.count for s in workload.pod_sets)
+    return RefusedPods(pod=pod, count=count, is_unhelped=True)
 
 
 def waiting_in(

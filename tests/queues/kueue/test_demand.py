@@ -35,7 +35,8 @@ USE = {"cpu": "60", "memory": "240G"}  # of 15 pods
 
 
 def counts(facts: KueueFacts) -> list[tuple[str, int]]:
-    return [(item.pod.name.split(" ")[0], item.count) for item in facts.refused]
+    counted = [item for item in facts.refused if not item.is_unhelped]
+    return [(item.pod.name.split(" ")[0], item.count) for item in counted]
 
 
 def condition(kind: str, status: str = "True", reason: str = "") -> dict[str, str]:

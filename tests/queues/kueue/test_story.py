@@ -203,6 +203,18 @@ def test_nodes_that_wait_for_the_rest_of_their_workload_are_no_unused_nodes(
     assert len(site.lent()) == 6
 
 
+def test_plan_names_workloads_that_lent_nodes_do_not_help(sandbox: Sandbox, site: Site) -> None:
+    for name in ("never", "neither"):
+        sandbox.create(a_workload(name, [a_pod_set(500)]))
+    sandbox.tick(30)
+    run_for(site, 1)
+    shown = site.command("plan").stdout
+    assert "1000 not counted, of a Workload that lent nodes do not help: dev/ne" in shown, shown
+    sandbox.create(a_workload("small", [a_pod_set(30)]))
+    run_for(site, 4)
+    assert len(site.lent()) == 2, site.command("plan").stdout
+
+
 def lend_half(sandbox: Sandbox, site: Site) -> set[str]:
     """Lends four of six nodes for a Workload, one in each run, and then makes the rest busy."""
     site.change(max_conversions_per_run="1")
