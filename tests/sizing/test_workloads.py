@@ -16,6 +16,7 @@ from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.releases import Candidates, choose_releases, judge_fenced
 from dnm.sizing.sizing import size_queues
+from dnm.sizing.workload_bounds import WorkloadBounds
 from tests.scenes import (
     DEV,
     GPU,
@@ -351,3 +352,27 @@ def test_idle_node_that_a_workload_cannot_use_frees_its_cap() -> None:
     assert size_queues(conf, together, limits, supply, left).of(DEV).incomplete
     asked = Candidates(names=("g000",), at_most=1, budget=left)
     assert choose_releases(conf, together, limits, supply, asked).go == ("g000",)
+
+
+POD_SETS = st.tuples(st.integers(1, 12), st.integers(1, 128), st.integers(1, 256)).map(
+    lambda drawn: Job(drawn[0], request=size(*drawn[1:]))
+)
+
+
+@given(
+    sets=st.lists(POD_SETS, min_size=1, max_size=4).map(tuple),
+    available=st.integers(0, 6), existing=st.integers(0, 2), total=st.integers(0, 6),
+)  # fmt: skip
+def test_bounds_allow_packed_pods(
+    sets: tuple[Job, ...], available: int, existing: int, total: int
+) -> None:
+    """The pod sets are those of one Workload."""
+    conf = config(namespaces={"dev": policy("dev", DEV, "a", "g")})
+    names = [f"a{number:03}" for number in range(existing)]
+    limits = tree(dev={name: amount * existing for name, amount in size(128, 256).items()})
+    facts = demand((), conf, limits, refused=refused_by(sets, False))
+    supply = node_supply(map(lent, names), {name: entry(name) for name in names})
+    left = budget(total=total, batch={"a": available, "g": 1})
+    served = size_queues(conf, facts, limits, supply, left).of(DEV).served
+    names = [group.fingerprint for group in facts.groups]
+    assert WorkloadBounds(conf, facts, limits, supply, left, names).allow([served])
