@@ -26,7 +26,7 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 IDLE = (65, 10_901 + len(TABLE))  # files, lines; a new rule pays for its line of the table
 WITHOUT_QUEUES = (56, 8_933 + len(TABLE))
-WITH_KUEUE = (70, 10_654 + len(TABLE))
+WITH_KUEUE = (70, 10_655 + len(TABLE))
 LENDING = (111, 20_789 + len(TABLE))
 OTHER_QUEUE_SYSTEMS = (
     "dnm.queues.none", "dnm.queues.kueue", "dnm.queues.resource_quota", "dnm.model.kueue",
