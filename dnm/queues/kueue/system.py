@@ -168,11 +168,8 @@ def _with_demand(
 ) -> KueueFacts:
     usages = [item for item in workloads if isinstance(item, Usage)]
     monitored = config.namespaces_with("kueue")
-    pending = [
-        item
-        for item in workloads
-        if isinstance(item, KueueWorkload) and item.namespace in monitored
-    ]
+    queued = (item for item in workloads if isinstance(item, KueueWorkload))
+    pending = [item for item in queued if item.namespace in monitored]
     flavors = {flavor.name: flavor for flavor in facts.flavors}
     demand = WorkloadDemand()
     for path in facts.paths:
