@@ -54,6 +54,13 @@ PATCHES = [
          {"op": "remove", "path": "/metadata/labels/a~1b"}],
         {"metadata": {"labels": {}}}, id="json: test and remove with an escaped path",
     ),
+    pytest.param(
+        JSON, {"l": [{"a": "1"}, {"a": "2"}], "n": {}},
+        [{"op": "replace", "path": "/l/1/a", "value": "3"},
+         {"op": "add", "path": "/n/b", "value": "4"},
+         {"op": "remove", "path": "/l/0"}],
+        {"l": [{"a": "3"}], "n": {"b": "4"}}, id="json: replace, add and remove in lists",
+    ),
 ]  # fmt: skip
 
 
@@ -68,7 +75,11 @@ REFUSED = [
     pytest.param(JSON, [{"op": "test", "path": "/a", "value": 2}], 422, id="a test that fails"),
     pytest.param(JSON, [{"op": "remove", "path": "/x/y"}], 422, id="a path that is not there"),
     pytest.param(JSON, [{"op": "remove", "path": "/l/0"}], 422, id="an item of a list"),
-    pytest.param(JSON, [{"op": "add", "path": "/b", "value": 1}], 422, id="another operation"),
+    pytest.param(JSON, [{"op": "copy", "from": "/a", "path": "/b"}], 422, id="another operation"),
+    pytest.param(
+        JSON, [{"op": "replace", "path": "/b", "value": 1}], 422, id="replacement of no value"
+    ),
+    pytest.param(JSON, [{"op": "remove", "path": "/l/0"}], 422, id="an item beyond a list"),
     pytest.param(JSON, {"a": 2}, 400, id="a JSON patch that is no list"),
     pytest.param(MERGE, [1], 400, id="a merge patch that is no object"),
     pytest.param(STRATEGIC, {"containers": [{"image": "x"}]}, 400, id="no merge key"),

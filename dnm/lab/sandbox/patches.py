@@ -1,5 +1,5 @@
-"""The patches that clients send: merge patches (RFC 7386), strategic merge patches, also of lists
-with a merge key, and the operations `test` and `remove` of JSON patches (RFC 6902)."""
+"""The patches that clients send: merge patches (RFC 7386), JSON patches (RFC 6902), and strategic
+merge patches. The last merge lists that have a merge key."""
 
 from __future__ import annotations
 
@@ -96,21 +96,30 @@ def _strategic_list(merge_key: str, old: list[Object], patch: list[Object]) -> l
 
 
 def _json_patch(target: Any, operations: list[Object]) -> Any:
-    """Applies `test` and `remove` to fields of objects. Raises 422 for everything else."""
+    """Applies `test`, `add`, `replace` and `remove`, but adds no item to a list. Raises 422 for
+    everything else, as the API server does."""
     for operation in operations:
         try:
             *steps, last = _steps(operation["path"])
             parent = target
             for step in steps:
-                parent = parent[step]
-            if operation["op"] == "remove":
-                del parent[last]
-            elif operation["op"] != "test" or parent[last] != operation["value"]:
+                parent = parent[_key(parent, step)]
+            key, name = _key(parent, last), operation["op"]
+            if name == "remove":
+                del parent[key]
+            elif name == "replace" or (name == "add" and isinstance(parent, dict)):
+                _ = name == "add" or parent[key]  # `replace` requires a value
+                parent[key] = operation["value"]
+            elif name != "test" or parent[key] != operation["value"]:
                 raise ValueError(f"operation {operation} failed")
-        except (KeyError, ValueError, TypeError) as error:
+        except (LookupError, ValueError, TypeError) as error:
             message = f"the server rejected our request due to an error in our request: {error}"
             raise ApiError(422, message) from error
     return target
+
+
+def _key(parent: Any, step: str) -> Any:
+    return int(step) if isinstance(parent, list) else step
 
 
 def _steps(path: str) -> list[str]:
