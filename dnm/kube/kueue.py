@@ -9,6 +9,7 @@ import msgspec
 
 from dnm.kube.owned_objects import OwnedObjects
 from dnm.model.kueue import (
+    IN_QUEUE,
     LEDGER,
     MANAGER,
     ClusterQueue,
@@ -85,7 +86,7 @@ class _Group(msgspec.Struct, frozen=True, rename="camel"):
 
     def as_value(self) -> ResourceGroup:
         flavors = tuple(flavor.as_value() for flavor in self.flavors)
-        return ResourceGroup(covered=tuple(self.covered_resources), flavors=flavors)
+        return ResourceGroup(resources=tuple(self.covered_resources), flavors=flavors)
 
 
 class _Preemption(msgspec.Struct, frozen=True, rename="camel"):
@@ -115,6 +116,7 @@ class _Queue(msgspec.Struct, frozen=True):
     def as_queue(self) -> ClusterQueue:
         active = next((item for item in self.status.conditions if item.type == "Active"), None)
         inactive = "Kueue has not reported it as active" if active is None else ""
+        notes = self.metadata.annotations or {}
         if active and active.status != "True":
             inactive = printable(active.message, _LONGEST_MESSAGE) or "Kueue gives no reason"
         if self.spec.stop_policy in _STOPPED:
@@ -125,11 +127,10 @@ class _Queue(msgspec.Struct, frozen=True):
             groups=tuple(group.as_value() for group in self.spec.resource_groups),
             is_strict=self.spec.queueing_strategy == "StrictFIFO",
             inactive=inactive,
-            reclaims=bool(
-                self.spec.preemption and self.spec.preemption.reclaim_within_cohort != "Never"
-            ),
+            reclaims=(self.spec.preemption or _Preemption()).reclaim_within_cohort != "Never",
             is_steered=self.status.effective_quotas is not None,
             has_namespaces=self.spec.namespace_selector is not None,
+            held=self.as_cohort() if LEDGER in notes or IN_QUEUE in notes.items() else None,
         )
 
     def as_cohort(self) -> Cohort:
@@ -138,7 +139,7 @@ class _Queue(msgspec.Struct, frozen=True):
         return Cohort(
             name=metadata.name,
             version=metadata.resource_version,
-            parent=self.spec.parent_name,
+            parent=self.spec.parent_name or self.spec.cohort_name,
             groups=tuple(group.as_value() for group in self.spec.resource_groups),
             ledger=(metadata.annotations or {}).get(LEDGER, ""),
             writer=next((name for name in writers if name != MANAGER), ""),

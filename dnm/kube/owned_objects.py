@@ -1,5 +1,5 @@
-"""The list and the writes (create, server-side apply, annotate) of cluster-wide objects. Some of
-these objects belong to dnm, and of others only some fields."""
+"""The list and the writes (create, server-side apply, patch) of cluster-wide objects. Some of these
+objects belong to dnm, and of others only some fields."""
 
 from __future__ import annotations
 
@@ -64,18 +64,17 @@ class OwnedObjects(TypedObjects):
         fields of other managers. The manifest has the resourceVersion that the caller has read.
         Raises KubeConflict if the object has another version, KubeError otherwise."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        query = {"fieldManager": manager, "force": "true"}
-        query |= {"dryRun": "All"} if dry_run else {}
+        query = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
         path = f"{path_of(_PLURALS[kind], name, api=_KUEUE)}?{urlencode(query)}"
         changing = self._api.changing(f"apply {kind} {name}", f"patch {_PLURALS[kind]}")
         with changing, fault_point("kube.apply_object"):
             answer = self._api.session.write("PATCH", path, manifest, APPLY_PATCH)
             check_kind(answer.body, kind)
 
-    def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Adds annotations, whatever version the object has. Raises KubeError."""
-        path = path_of(_PLURALS[kind], name, api=_KUEUE)
-        changing = self._api.changing(f"annotate {kind} {name}", f"patch {_PLURALS[kind]}")
-        with changing, fault_point("kube.annotate_object"):
-            patch = {"metadata": {"annotations": annotations}}
-            check_kind(self._api.session.write("PATCH", path, patch, MERGE_PATCH).body, kind)
+    def change_object(self, kind: str, name: str, patch: object, query: str = "") -> None:
+        """Sends a merge patch, or a JSON patch (a list). Raises KubeConflict or KubeError."""
+        path = path_of(_PLURALS[kind], name, api=_KUEUE) + query
+        changing = self._api.changing(f"patch {kind} {name}", f"patch {_PLURALS[kind]}")
+        with changing, fault_point("kube.change_object"):
+            form = "application/json-patch+json" if isinstance(patch, list) else MERGE_PATCH
+            check_kind(self._api.session.write("PATCH", path, patch, form).body, kind)

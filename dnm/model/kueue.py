@@ -1,5 +1,4 @@
-"""Kueue's ClusterQueues, Cohorts, flavors, LocalQueues and Workloads as values. Resources have
-dnm's names, except in `ResourceGroup.covered`, which has the API's names in the API's order."""
+"""Kueue's ClusterQueues, Cohorts, flavors, LocalQueues and Workloads as values."""
 
 from __future__ import annotations
 
@@ -7,26 +6,17 @@ from collections.abc import Mapping
 
 from dnm.model.node_type import Taint
 from dnm.model.pod import PodShape, Toleration
-from dnm.model.quantity import format_amount, kube_resources
 from dnm.model.value import Resources, Value
 
 FLAVOR = "lent"
 """The ResourceFlavor of lent nodes."""
 COHORT_PREFIX = "dnm-"
 LEDGER = "dynamic-node-manager/ledger"
+IN_QUEUE = ("dynamic-node-manager/lent-quota-in", "cluster-queue")
+"""The annotation of a ClusterQueue that has its lent quota itself, and none in a Cohort."""
 MANAGER = "dnm"
 """The field manager of the Cohorts that dnm writes."""
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
-
-
-def resource_of(api_name: str) -> str:
-    """Returns the name that dnm uses for a resource of the Kubernetes API."""
-    return next(iter(kube_resources({api_name: "0"})))
-
-
-def quantity_of(api_name: str, amount: int) -> str:
-    """Returns an amount of a resource as a Kubernetes quantity, in the largest exact unit."""
-    return format_amount(resource_of(api_name), amount)
 
 
 class Flavor(Value):
@@ -49,13 +39,8 @@ class FlavorQuota(Value):
 
 
 class ResourceGroup(Value):
-    covered: tuple[str, ...]
+    resources: tuple[str, ...]  # `coveredResources`, in its order
     flavors: tuple[FlavorQuota, ...]
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """Returns the resources that the group covers, under dnm's names."""
-        return tuple(map(resource_of, self.covered))
 
     def quota_of(self, flavor: str) -> FlavorQuota | None:
         """Returns the group's quota of a flavor, or None if the group does not list this flavor."""
@@ -65,7 +50,8 @@ class ResourceGroup(Value):
 class ClusterQueue(Value):
     """A ClusterQueue of Kueue. `inactive` is Kueue's reason for admitting nothing. `reclaims`: it
     takes quota back from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets
-    its quotas. `has_namespaces`: it has a namespaceSelector; without one it admits no Workload."""
+    its quotas. `has_namespaces`: it has a namespaceSelector; without one it admits no Workload.
+    `held`: the object with its quotas, version and ledger, if it may have lent quota itself."""
 
     name: str
     cohort: str = ""
@@ -75,6 +61,7 @@ class ClusterQueue(Value):
     reclaims: bool = False
     is_steered: bool = False
     has_namespaces: bool = True
+    held: Cohort | None = None
 
     @property
     def own_cohort(self) -> str:

@@ -59,8 +59,9 @@ class KueueObjects(Protocol):
         """Applies an object server-side with a field manager, which becomes the owner of the
         fields. Raises KubeConflict if the object has another resourceVersion than the manifest."""
 
-    def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Adds annotations to an object, even if another client has changed it meanwhile."""
+    def change_object(self, kind: str, name: str, patch: object, query: str = "") -> None:
+        """Sends a merge patch, or a JSON patch if it is a list. Raises KubeConflict if the patch
+        has another resourceVersion than the object."""
 
 
 class ConfigMaps(Protocol):

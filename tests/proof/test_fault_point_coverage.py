@@ -66,7 +66,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "with metrics_file: record/test_metrics.py": ("metrics.",),
     "with queue_system = kueue: queues/test_contract.py": (
-        "kube.list_all", "kube.create_object", "kube.apply_object", "kube.annotate_object",
+        "kube.list_all", "kube.create_object", "kube.apply_object", "kube.change_object",
     ),
     "dnm explain with Kueue: queues/kueue/test_story.py": ("kube.list_workloads",),
     "a file that an administrator left open: run/test_registry.py": ("registry.access",),

@@ -18,7 +18,7 @@ from dnm.queues import system_of
 from dnm.queues.system import Queues
 from tests.builders import a_config
 from tests.queue_kit import ONE_LIMIT
-from tests.queues.kueue.case import KueueCase
+from tests.queues.kueue.case import KueueCase, QuotaInQueueCase
 from tests.queues.ledgers import ledger_of, store_ledger
 
 SIZE: Resources = {"cpu": 128_000, "memory": 256 * 10**9, "pods": 110}
@@ -180,6 +180,7 @@ class QuotaCase:
 CASES: Mapping[str, type[QueueCase]] = {
     "yunikorn": YunikornCase,
     "kueue": KueueCase,
+    "kueue without Cohorts": QuotaInQueueCase,
     "none": NoneCase,
     "resource_quota": QuotaCase,
 }

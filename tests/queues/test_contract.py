@@ -48,7 +48,7 @@ def expect_cores(case: QueueCase, expected: int) -> None:
 
 
 def test_suite_plays_every_queue_system() -> None:
-    assert set(CASES) == set(QUEUE_SYSTEMS)
+    assert {name.partition(" ")[0] for name in CASES} == set(QUEUE_SYSTEMS)
 
 
 @pytest.mark.parametrize("name", QUEUE_SYSTEMS)

@@ -9,15 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from dnm.model.cluster import QueueLimits
-from dnm.model.kueue import (
-    FLAVOR,
-    KUEUE_API,
-    LEDGER,
-    ClusterQueue,
-    Cohort,
-    quantity_of,
-    resource_of,
-)
+from dnm.model.kueue import FLAVOR, KUEUE_API, LEDGER, ClusterQueue, Cohort
+from dnm.model.quantity import format_amount
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
 from dnm.model.value import Resources, Value
 from dnm.queues.kueue import ledger as ledgers
@@ -39,29 +32,32 @@ class PlannedCohort(Value):
     held: str = ""
 
     @property
+    def base(self) -> Resources:
+        """Returns the amounts that the object has beside the lent quota; none in a Cohort."""
+        return self.queue.own_quota.nominal if self.queue.held else {}
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """Returns the amounts in the object."""
+        return {name: amount + self.base.get(name, 0) for name, amount in self.quota.items()}
+
+    @property
     def manifest(self) -> dict[str, Any]:
-        """Returns the object to apply. The API server refuses it if the Cohort has changed."""
-        group = self.queue.group
-        covered = group.covered if group else ()
+        """Returns the Cohort to apply. The API server refuses it if the Cohort has changed."""
         lending = {"lendingLimit": "0"} if self.cohort.parent else {}
         rows = [
-            {"name": name, "nominalQuota": quantity_of(name, self.quota[resource_of(name)]),
-             **lending}
-            for name in covered
-        ]  # fmt: skip
+            {"name": name, "nominalQuota": format_amount(name, amount), **lending}
+            for name, amount in self.quota.items()
+        ]
         metadata: dict[str, Any] = {"name": self.cohort.name}
         if self.cohort.version:
             metadata["resourceVersion"] = self.cohort.version
         if text := ledgers.encode_ledger(self.ledger):
             metadata["annotations"] = {LEDGER: text}
         flavors = [{"name": FLAVOR, "resources": rows}]
-        groups = [{"coveredResources": list(covered), "flavors": flavors}]
-        return {
-            "apiVersion": KUEUE_API,
-            "kind": "Cohort",
-            "metadata": metadata,
-            "spec": {"resourceGroups": groups},
-        }
+        groups = [{"coveredResources": list(self.quota), "flavors": flavors}]
+        return {"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": metadata,
+                "spec": {"resourceGroups": groups}}  # fmt: skip
 
     @property
     def is_in_force(self) -> bool:
@@ -134,36 +130,40 @@ def _most(floor: Resources, own: Resources, used: Resources) -> dict[str, int]:
 def _plan(
     item: PlannedCohort, record: CohortLedger | None, wants: QueueWants, floor: Resources
 ) -> PlannedCohort:
-    covered = item.queue.group.covered if item.queue.group else ()
+    covered = item.queue.group.resources if item.queue.group else ()
     instances = dict(
         ledgers.current_instances(ledger_of(item.cohort), item.cohort.quota.nominal, record)
     )
     instances.pop(wants.instance_id, None)
     if nodes := wants.nodes.get(item.path):
         instances[wants.instance_id] = {
-            node: {name: quantity_of(name, size[resource_of(name)])
-                   for name in covered if resource_of(name) in size}
+            node: {name: format_amount(name, size[name]) for name in covered if name in size}
             for node, size in nodes.items()
-        }  # fmt: skip
+        }
     total = CohortLedger(instances=instances).total
-    quota, held = {}, []
-    for name in covered:
-        own = resource_of(name)
-        target, current = total.get(own, 0), item.quota[own]
-        quota[own] = max(target, min(current, floor.get(own, 0)))
-        if quota[own] > target:
-            held.append(f"{name} stays at {quantity_of(name, quota[own])}, which is reserved")
-    texts = {name: quantity_of(name, quota[resource_of(name)]) for name in covered}
-    ledger = CohortLedger(cohort=item.cohort.name, instances=instances, quota=texts)
-    ledger = ledger if instances or any(quota.values()) else CohortLedger(cohort=item.cohort.name)
-    why = f"{', '.join(held)}" if held else "nodes that serve"
-    changes = tuple(
-        LimitChange(queue=item.path, kind="max", resource=name, before=before, after=after, why=why)
-        for name, after in texts.items()
-        if (before := quantity_of(name, item.quota[resource_of(name)])) != after
+    quota = {
+        name: max(total.get(name, 0), min(item.quota[name], floor.get(name, 0))) for name in covered
+    }
+    texts = {name: format_amount(name, amount) for name, amount in quota.items()}
+    ledger = CohortLedger(cohort=item.cohort.name)
+    if instances or any(quota.values()):
+        base = {name: format_amount(name, amount) for name, amount in item.base.items()}
+        ledger = replace(ledger, instances=instances, quota=texts, baseline=base)
+    after = replace(item, ledger=ledger, quota=quota)
+    held = ", ".join(
+        f"{name} stays at {format_amount(name, amount)}, which is reserved"
+        for name, amount in after.amounts.items()
+        if quota[name] > total.get(name, 0)
     )
-    after = replace(item, ledger=ledger, quota=quota, changes=changes, held="; ".join(held))
-    return replace(after, is_changed=bool(changes) or _differs(item, after))
+    changes = tuple(
+        LimitChange(queue=item.path, kind="max", resource=name, why=held or "nodes that serve",
+                    before=format_amount(name, item.amounts[name]),
+                    after=format_amount(name, amount))
+        for name, amount in after.amounts.items()
+        if item.amounts[name] != amount
+    )  # fmt: skip
+    is_changed = bool(changes) or _differs(item, after)
+    return replace(after, changes=changes, held=held, is_changed=is_changed)
 
 
 def _differs(item: PlannedCohort, after: PlannedCohort) -> bool:
@@ -215,9 +215,9 @@ def _limit(item: PlannedCohort) -> dict[str, int]:
 def show(planned: Iterable[PlannedCohort]) -> str:
     """Returns the Cohorts as lines of text."""
     return "".join(
-        f"{item.cohort.name}: {FLAVOR}: {name} {quantity_of(name, item.quota[resource_of(name)])}\n"
+        f"{item.cohort.name}: {FLAVOR}: {name} {format_amount(name, amount)}\n"
         for item in planned
-        for name in (item.queue.group.covered if item.queue.group else ())
+        for name, amount in item.amounts.items()
     )
 
 

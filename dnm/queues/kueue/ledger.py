@@ -18,12 +18,13 @@ Nodes = Mapping[str, Mapping[str, str]]
 
 class CohortLedger(Value, omit_defaults=True):
     """A ledger. `cohort`: the name of its Cohort. `instances`: instance -> node -> quantities.
-    `quota`: the quota that dnm wrote together with this ledger."""
+    `quota`: the quota that dnm wrote with this ledger, above `baseline` (in a ClusterQueue)."""
 
     version: int = VERSION
     cohort: str = ""
     instances: Mapping[str, Nodes] = {}
     quota: Mapping[str, str] = {}
+    baseline: Mapping[str, str] = {}
 
     @property
     def amounts(self) -> Resources:
@@ -51,7 +52,7 @@ def ledger_of(cohort: Cohort) -> CohortLedger | None:
     to another Cohort."""
     try:
         ledger = msgspec.json.decode(cohort.ledger or "{}", type=CohortLedger)
-        _ = ledger.amounts, ledger.total  # every quantity is one
+        _ = ledger.amounts, ledger.total, kube_resources(ledger.baseline)  # every quantity is one
     except (msgspec.MsgspecError, DnmError, RecursionError):
         return None
     return ledger if (ledger.version, ledger.cohort) == (VERSION, cohort.name) else None

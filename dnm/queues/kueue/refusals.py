@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnm.model.kueue import FLAVOR, ClusterQueue, Cohort
+from dnm.model.kueue import COHORT_PREFIX, FLAVOR, IN_QUEUE, LEDGER, ClusterQueue, Cohort
 from dnm.model.value import Resources
 from dnm.queues.kueue.facts import KueueFacts
 
@@ -57,7 +57,8 @@ def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
     if queue.cohort != queue.own_cohort:
         yield (
             f"{name} has cohortName {queue.cohort or '(none)'}, so that lent quota has no effect",
-            f"set spec.cohortName to {queue.own_cohort}, also in its manifest",
+            f"set spec.cohortName to {queue.own_cohort}, also in its manifest. Without a Cohort, "
+            f"annotate it with {': '.join(IN_QUEUE)}",
         )
     if queue.inactive:
         yield f"{name} is inactive: {queue.inactive}", "make it active"
@@ -68,7 +69,7 @@ def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
         )
     if queue.is_steered:
         yield (
-            f"a DynamicQuotaOrchestrator sets the quotas of {name}, so that Cohorts mean nothing",
+            f"a DynamicQuotaOrchestrator sets the quotas of {name}, which ignores lent quota",
             "exclude the queue from it",
         )
     if any(amount == 0 for amount in queue.own_quota.borrowing.values()):
@@ -80,7 +81,8 @@ def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
 
 def _of_cohort(facts: KueueFacts, queue: ClusterQueue) -> Iterator[tuple[str, str]]:
     name, cohort = queue.own_cohort, facts.cohort_of(queue)
-    members = [item.name for item in facts.queues if item.cohort == name and item != queue]
+    members = [item.name for item in facts.queues if item != queue
+               and name in (item.cohort, item.held and item.held.parent)]  # fmt: skip
     members += [item.name for item in facts.cohorts if item.parent == name]
     if members:
         yield (
@@ -91,17 +93,29 @@ def _of_cohort(facts: KueueFacts, queue: ClusterQueue) -> Iterator[tuple[str, st
         return
     if cohort.writer:
         yield foreign_writer(cohort)
-    reclaiming = [item.name for item in facts.queues if item.reclaims and item != queue]
+    key, lent = ("cohortName", queue.held.quota) if queue.held else ("parentName", None)
+    if lent and cohort.parent and any(lent.lending.get(name) != 0 for name in lent.nominal):
+        yield (
+            f"Cohort {cohort.parent} may use the quota of lent nodes in {name}",
+            f"set lendingLimit 0 for the flavor {FLAVOR}, or remove spec.cohortName",
+        )
+    reclaiming = [item.name for item in facts.queues if item.reclaims and item.name != queue.name]
     if cohort.parent and reclaiming:
         yield (
-            f"Cohort {name} has the parent {cohort.parent}, and {', '.join(reclaiming)} takes "
-            "quota back by preemption, so that it could evict pods of lent nodes",
-            "remove spec.parentName, or set reclaimWithinCohort to Never",
+            f"{name} has the parent {cohort.parent}, and {', '.join(reclaiming)} takes quota back "
+            "by preemption, so that it could evict pods of lent nodes",
+            f"remove spec.{key}, or set reclaimWithinCohort to Never",
         )
 
 
 def foreign_writer(cohort: Cohort) -> tuple[str, str]:
     """Returns a message that another client owns the quotas of a Cohort, and the fix."""
+    if not cohort.name.startswith(COHORT_PREFIX):
+        return (
+            f"it is unclear how much of the quota of {cohort.name} is lent",
+            f"set its quota of the flavor {FLAVOR} to the amount without lent nodes, and remove "
+            f"the annotation {LEDGER}",
+        )
     return (
         f"the field manager {cohort.writer} wrote spec.resourceGroups of Cohort {cohort.name}",
         "remove them from its manifest; then run `kubectl patch cohort "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -21,7 +20,7 @@ from dnm.queues.kueue import edit as edits
 from dnm.queues.kueue.demand import WorkloadDemand, count_used, find_demand, most_lent, waiting_in
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.ledger import ledger_of
-from dnm.queues.kueue.refusals import borrowing_refusal, list_refusals
+from dnm.queues.kueue.refusals import borrowing_refusal, foreign_writer, list_refusals
 from dnm.queues.none.system import PodsByNamespace
 from dnm.queues.system import ConfigMaps, PodReading
 
@@ -60,6 +59,10 @@ class KueueQueues(Value):
         return Projection(wants=wants, edit=self.plan(wants, None))
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> edits.KueueEdit:
+        if any(queue.held for queue in self.facts.queues):
+            from dnm.queues.kueue.in_queue import plan_queues  # of a site without Cohorts
+
+            return plan_queues(self.facts, wants)
         return edits.plan_cohorts(self.facts, wants)
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
@@ -72,8 +75,10 @@ class KueueQueues(Value):
         why += [error for path, error in self.facts.write_errors.items() if path == queue]
         nodes = edits.with_more_nodes(wants.nodes, queue, sizes)
         planned = self.plan(replace(wants, nodes=nodes), None).planned
-        own = (item for item in planned if item.path == queue)
-        why += filter(None, (borrowing_refusal(item.queue, item.quota) for item in own))
+        for item in (item for item in planned if item.path == queue):
+            foreign = ": ".join(foreign_writer(item.cohort)) if item.cohort.writer else ""
+            texts = (borrowing_refusal(item.queue, item.quota), foreign)
+            why += [text for text in texts if text and text not in why]
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail="; ".join(why)) if why else None
 
     def show_difference(self, edit: QueueEdit) -> str:
@@ -124,8 +129,10 @@ class Kueue:
     ) -> QueueOutcome:
         from dnm.queues.kueue.writes import write_cohorts  # most runs write nothing
 
-        read = partial(read_facts, config, kube)
-        return write_cohorts(kube.kueue_objects, read, wants, before_write)
+        def plan(with_workloads: bool) -> edits.KueueEdit:
+            return KueueQueues(facts=read_facts(config, kube, with_workloads)).plan(wants, None)
+
+        return write_cohorts(kube.kueue_objects, plan, before_write)
 
 
 def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) -> KueueFacts:
@@ -138,6 +145,10 @@ def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) ->
         local_queues=tuple(objects.list_local_queues()),
     )
     facts = replace(facts, paths=_find_paths(config, facts))
+    if any(queue.held for queue in facts.queues):
+        from dnm.queues.kueue.in_queue import split_queues  # of a site without Cohorts
+
+        facts = split_queues(facts, QueueWants(instance_id=""))
     facts = replace(facts, unread_ledgers=_find_unread(facts))
     return _with_demand(config, facts, objects.list_kueue_workloads()) if with_workloads else facts
 

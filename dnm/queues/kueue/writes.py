@@ -1,4 +1,4 @@
-"""The writes of Cohorts, each on its own."""
+"""The writes of Cohorts, and of ClusterQueues that hold lent quota, each on its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.kueue import KUEUE_API, MANAGER
-from dnm.model.queue_edit import QueueOutcome, QueueWants
+from dnm.model.queue_edit import QueueOutcome
 from dnm.queues.kueue import edit as edits
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.system import KueueObjects
@@ -21,10 +21,10 @@ _LONGEST_EXCLUSION = 60.0  # seconds: two requests that are not answered
 _EXCLUSION = "dynamic-node-manager/fence"
 """An annotation that decides nothing, but a write of it gives a Cohort another version."""
 _CONFLICTS = (
-    f"cannot write the Cohorts: other clients changed them {_TRIES} times in a row. The next run "
+    f"cannot write the lent quota: other clients changed it {_TRIES} times in a row. The next run "
     "tries again"
 )
-_LATER = "cannot write all Cohorts: others take too long. The next run tries again"
+_LATER = "cannot write all lent quota: others take too long. The next run tries again"
 
 
 def exclude_earlier_writes(
@@ -50,21 +50,22 @@ def _exclude(objects: KueueObjects, item: edits.PlannedCohort, text: str) -> Non
     if not item.cohort.version:
         with suppress(KubeConflict):  # it exists since
             return objects.create_object(_empty_cohort(item.cohort.name))
-    objects.annotate_object("Cohort", item.cohort.name, {_EXCLUSION: text})
+    of_queue, of_cohort = ("ClusterQueue", item.queue.name), ("Cohort", item.cohort.name)
+    patch = {"metadata": {"annotations": {_EXCLUSION: text}}}
+    objects.change_object(*(of_queue if item.queue.held else of_cohort), patch)
 
 
 def write_cohorts(
     objects: KueueObjects,
-    read: Callable[[bool], KueueFacts],
-    wants: QueueWants,
+    plan: Callable[[bool], edits.KueueEdit],
     before_write: Callable[[], None],
 ) -> QueueOutcome:
     """Writes each Cohort on its own. Every number is absolute, so that the next run continues after
-    a kill in between. `read`: a reader of the facts, with the Workloads if they matter. After an
-    error the outcome has the Cohorts that were written. Raises KubeError if none can be read."""
+    a kill in between. `plan` reads the facts, with the Workloads if they matter. After an error
+    the outcome has the Cohorts that were written. Raises KubeError if none can be read."""
     failed: dict[str, KubeError] = {}  # by queue; perhaps only the answer was lost
     give_up = time.monotonic() + _LONGEST_FAILURE
-    first = edit = edits.plan_cohorts(read(True), wants)
+    first = edit = plan(True)
     for left in reversed(range(_TRIES + 1)):
         changed = {item.path: item for item in edit.planned if item.is_changed}
         due = [item for path, item in changed.items() if path not in failed]
@@ -83,7 +84,7 @@ def write_cohorts(
             if item.path in failed and time.monotonic() > give_up:
                 break
         try:
-            edit = edits.plan_cohorts(read(_has_parent(first)), wants)
+            edit = plan(_has_parent(first))
         except KubeError as error:
             lost = {path: str(failed.get(path, error)) for path in changed.keys() - done}
             return _outcome(first, edit, failed, lost)
@@ -106,19 +107,24 @@ def try_writes(objects: KueueObjects, facts: KueueFacts) -> dict[str, str]:
             errors[item.path] = f"it was not tried, because {next(iter(errors.values()))}"
             continue
         try:
-            objects.apply_object(item.manifest, MANAGER, dry_run=True)
+            _write(objects, item, dry_run=True)
         except KubeError as error:
             errors[item.path] = str(error)
     return errors
 
 
-def _write(objects: KueueObjects, item: edits.PlannedCohort) -> None:
-    """Writes a Cohort under the version that was read. Creates a missing Cohort empty, to be
-    written in the next try: an apply without a version could replace another instance's Cohort."""
-    if not item.cohort.version:
+def _write(objects: KueueObjects, item: edits.PlannedCohort, dry_run: bool = False) -> None:
+    """Writes a Cohort or ClusterQueue under the version that was read. Creates a missing Cohort
+    empty for the next try: an apply without a version could replace another instance's Cohort."""
+    if item.queue.held:
+        from dnm.queues.kueue.in_queue import patch_of  # of a site without Cohorts
+
+        query = f"?fieldManager={MANAGER}{'&dryRun=All' * dry_run}"
+        objects.change_object("ClusterQueue", item.queue.name, patch_of(item), query)
+    elif item.cohort.version or dry_run:
+        objects.apply_object(item.manifest, MANAGER, dry_run)
+    else:
         objects.create_object(_empty_cohort(item.cohort.name))
-        return
-    objects.apply_object(item.manifest, MANAGER)
 
 
 def _has_parent(edit: edits.KueueEdit) -> bool:

@@ -9,7 +9,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import NamespacePolicy
 from dnm.model.quantity import parse_kubernetes
 from tests.builders import a_config
-from tests.queues.kueue.objects import a_cluster_queue, a_flavor
+from tests.queues.kueue.objects import a_cluster_queue, a_flavor, in_queue, lent_texts
 from tests.queues.ledgers import ledger_of, store_ledger
 from tests.server_side_apply import with_apply
 
@@ -24,7 +24,7 @@ class KueueCase:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         with_apply(sandbox)
-        sandbox.create(a_cluster_queue(self.queue, {"permanent": _FREE, "lent": _FREE}))
+        sandbox.create(self.make_queue())
         sandbox.create(a_cluster_queue(self.unlimited, {"permanent": _FREE}))
         sandbox.create(a_flavor())
         self.config = a_config(
@@ -36,6 +36,9 @@ class KueueCase:
             },
             kubeconfig_path=sandbox.kubeconfig,
         )
+
+    def make_queue(self) -> dict[str, Any]:
+        return a_cluster_queue(self.queue, {"permanent": _FREE, "lent": _FREE})
 
     def _cohort(self) -> Any:
         return self.sandbox.get("cohorts", f"dnm-{self.queue}") or {"metadata": {}}
@@ -62,3 +65,34 @@ class KueueCase:
 
     def replace_ledger(self, text: str) -> None:
         store_ledger(self.sandbox, "cohorts", f"dnm-{self.queue}", text)
+
+
+class QuotaInQueueCase(KueueCase):
+    """A ClusterQueue that has its lent quota itself, and is in no Cohort."""
+
+    def make_queue(self) -> dict[str, Any]:
+        return in_queue(
+            a_cluster_queue(self.queue, {"permanent": _FREE, "lent": _FREE}, cohortName=None)
+        )
+
+    def _queue(self) -> Any:
+        return self.sandbox.get("clusterqueues", self.queue)
+
+    def stored(self) -> Any:
+        return super().stored(), len(self.sandbox.objects("cohorts"))
+
+    def stored_cores(self) -> int | None:
+        return parse_kubernetes("cpu", lent_texts(self._queue())["cpu"])
+
+    def change_elsewhere(self) -> None:
+        def change(item: Any) -> None:
+            item["metadata"].setdefault("labels", {})["example.org/owner"] = "courses"
+            item["spec"]["queueingStrategy"] = "StrictFIFO"
+
+        self.sandbox.edit("clusterqueues", self.queue, change)
+
+    def ledger(self) -> str:
+        return ledger_of(self._queue())
+
+    def replace_ledger(self, text: str) -> None:
+        store_ledger(self.sandbox, "clusterqueues", self.queue, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+IN_QUEUE = ("dynamic-node-manager/lent-quota-in", "cluster-queue")
 API = "kueue.x-k8s.io/v1beta2"
 LABEL = "example.org/lent"
 TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
@@ -46,6 +47,18 @@ def a_cluster_queue(name: str, quotas: Quotas, **spec: Any) -> dict[str, Any]:
               "resourceGroups": [a_group(quotas)]}  # fmt: skip
     fields = {key: value for key, value in {**fields, **spec}.items() if value is not None}
     return an_object("ClusterQueue", name, fields, status={"conditions": [active]})
+
+
+def in_queue(queue: dict[str, Any]) -> dict[str, Any]:
+    """Returns the ClusterQueue with the annotation by which it has its lent quota itself."""
+    return {**queue, "metadata": {**queue["metadata"], "annotations": dict([IN_QUEUE])}}
+
+
+def lent_texts(queue: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the quota of lent nodes in a ClusterQueue."""
+    (rows,) = [flavor["resources"] for group in queue["spec"]["resourceGroups"]
+               for flavor in group["flavors"] if flavor["name"] == "lent"]  # fmt: skip
+    return {row["name"]: row["nominalQuota"] for row in rows}
 
 
 def a_flavor(name: str = "lent", **spec: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ CPU = next(iter(kube_resources({"cpu": "1"})))
 
 def a_queue(**changes: Any) -> ClusterQueue:
     lent = FlavorQuota(name="lent", nominal=kube_resources({"cpu": "0", "memory": "0"}))
-    group = ResourceGroup(covered=("cpu", "memory"), flavors=(lent,))
+    group = ResourceGroup(resources=("cpu", "memory"), flavors=(lent,))
     return ClusterQueue(**{"name": "a8", "cohort": "dnm-a8", "groups": (group,), **changes})
 
 
@@ -61,7 +61,7 @@ def written(facts: KueueFacts, manifest: dict[str, Any]) -> KueueFacts:
     cohort = msgspec.structs.replace(
         old,
         version=str(int(old.version or "0") + 1),
-        groups=(ResourceGroup(covered=tuple(group["coveredResources"]), flavors=(quota,)),),
+        groups=(ResourceGroup(resources=tuple(group["coveredResources"]), flavors=(quota,)),),
         ledger=(manifest["metadata"].get("annotations") or {}).get(LEDGER, ""),
     )
     return msgspec.structs.replace(facts, cohorts=(cohort,))
@@ -193,7 +193,7 @@ def test_quantities_are_compared_as_amounts() -> None:
     facts, record = play(some_facts(), wants("n1"))
     other: Resources = kube_resources({"cpu": "128000m", "memory": "256000M"})
     group = ResourceGroup(
-        covered=("cpu", "memory"), flavors=(FlavorQuota(name="lent", nominal=other),)
+        resources=("cpu", "memory"), flavors=(FlavorQuota(name="lent", nominal=other),)
     )
     cohort = msgspec.structs.replace(facts.cohorts[0], groups=(group,))
     facts = msgspec.structs.replace(facts, cohorts=(cohort,))

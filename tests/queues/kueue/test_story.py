@@ -163,7 +163,9 @@ def test_ledger_that_another_client_has_written_is_replaced(sandbox: Sandbox, si
     run_for(site, 2)
     ledger = (sandbox.get("cohorts", "dnm-a8") or {})["metadata"]["annotations"][LEDGER]
     client = KubeClient.connect(site.config)
-    client.kueue_objects.annotate_object("Cohort", "dnm-a8", {LEDGER: "{}"})
+    client.kueue_objects.change_object(
+        "Cohort", "dnm-a8", {"metadata": {"annotations": {LEDGER: "{}"}}}
+    )
     assert not site.run().plan.errors
     assert (sandbox.get("cohorts", "dnm-a8") or {})["metadata"]["annotations"][LEDGER] == ledger
 

@@ -77,7 +77,7 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
     errors = facts.write_errors or try_writes(kube.kueue_objects, facts)
     for error in sorted(set(errors.values())):
         yield wrong(
-            f"a dry run of a Cohort failed: {error}",
+            f"a dry run of a write of lent quota failed: {error}",
             "while Kueue's webhooks do not answer, no limit can change and no pod can be created",
         )
 
@@ -102,7 +102,8 @@ def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
         for text, fix in problems:
             yield wrong(text, fix, check)
         if queue and not problems:
-            yield fine(f"lent nodes raise Cohort {queue.own_cohort} of {queue.name}", check)
+            raised = "" if queue.held else f"Cohort {queue.own_cohort} of "
+            yield fine(f"lent nodes raise {raised}ClusterQueue {queue.name}", check)
 
 
 def _of_type(flavor: Flavor, node_type: NodeType, namespace: str) -> Iterator[tuple[str, str]]:
