@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
+from dnm.model.kueue import IN_QUEUE, LEDGER
 from tests.real.http_api import Json
 from tests.real.kueue import OBJECTS, apply, named, quota_rows
 from tests.real.kueue_site import (
     COHORT,
     JOBS,
     LABEL,
+    QUEUE,
     QUOTAS,
     add_job,
     cluster_queue,
@@ -23,10 +26,12 @@ from tests.real.kueue_site import (
     is_active,
     lent_quota,
     make_course,
+    parse_amount,
     quota_of,
     return_all,
     workloads,
 )
+from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
 from tests.real.site import CONTROLLERS, plain_pod
 from tests.real.unmanaged import GUEST, make_guest, places
@@ -184,3 +189,52 @@ def test_neighbour_does_not_borrow_lent_quota(
     rig.api.ask("DELETE", GUEST_JOBS + BACKGROUND)
     end_job(rig, "workshop")
     return_all(rig, site)
+
+
+# --- a site without Cohorts ----------------------------------------------------------------------
+
+
+def quota_in_queue(rig: Rig) -> tuple[dict[str, int], bool]:
+    """Returns the ClusterQueue's quota of lent nodes, and whether it has a ledger."""
+    queue = rig.api.get(f"{OBJECTS}/clusterqueues/{QUEUE}")
+    (rows,) = [flavor["resources"] for group in queue["spec"]["resourceGroups"]
+               for flavor in group["flavors"] if flavor["name"] == "lent"]  # fmt: skip
+    quota = {row["name"]: parse_amount(row["nominalQuota"]) for row in rows}
+    return quota, LEDGER in queue["metadata"].get("annotations", {})
+
+
+def test_queue_without_a_cohort_has_its_lent_quota_itself(
+    kueue_rig: Rig, kueue_kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Manifests that are applied again remove lent nodes from the quota, and the last of them also
+    the ledger. The next run restores both."""
+    rig = kueue_rig
+    rig.shell(f"kubectl apply -f {REPOSITORY}/etc/rbac-kueue-cluster-queue.yaml")
+    manifest = cluster_queue(cohortName=None)
+    manifest["metadata"]["annotations"] = dict([IN_QUEUE])
+    make_course(rig, cohortName=None)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(manifest))
+    rig.shell(f"kubectl replace -f {path}")
+    site = converter_site(rig, tmp_path / "site", kueue_kubeconfig)
+    assert site.json("check")["ok"]
+    add_job(rig, "workshop", 30)
+    site.run_until(lambda: rig.running("dev") == 30, "the workshop runs", 120)
+    assert len(site.lent) == 2 and quota_in_queue(rig) == (quota_of(2), True)
+    for command, has_ledger in (
+        ("kubectl apply", True),
+        ("kubectl apply --server-side --force-conflicts --field-manager=gitops", True),
+        ("kubectl replace", False),
+    ):
+        rig.shell(f"{command} -f {path}")
+        assert quota_in_queue(rig) == (quota_of(0), has_ledger), command
+        site.dnm("run", code=None)
+        assert quota_in_queue(rig) == (quota_of(2), True), command
+    add_job(rig, "more", 16)
+    site.run_until(lambda: rig.running("dev") == 46, "a further Job runs", 120)
+    for name in ("workshop", "more"):
+        end_job(rig, name)
+    site.run_until(site.has_returned_nodes, "every node is returned", 120)
+    assert quota_in_queue(rig) == (quota_of(0), False)
+    assert rig.nodes() == {"k1", "k2"} and not evicted(rig)
+    assert not rig.api.get(f"{OBJECTS}/cohorts")["items"]
