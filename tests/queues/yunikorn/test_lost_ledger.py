@@ -218,18 +218,18 @@ def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
         assert edit_source(resolve_document(result, None), asking).refusal
 
 
-def test_ledger_of_an_older_dnm_is_read() -> None:
-    """A ledger of an older dnm has no checksum. The next run adds it and changes nothing else."""
+def test_ledger_without_checksums_is_read() -> None:
+    """The next run adds the checksums to such a ledger and changes nothing else."""
     made = lend(TREE, ONE)
     stored = json.loads(made.ledger)
     for name in ("text", "origin", "totals"):
         del stored[name]
-    older = json.dumps(stored, separators=(",", ":"))
-    again = edit(made.text, older, ONE, remembered=older)
+    bare = json.dumps(stored, separators=(",", ":"))
+    again = edit(made.text, bare, ONE, remembered=bare)
     assert again.text == made.text and not again.notes
     assert decode_ledger(again.ledger).text == decode_ledger(made.ledger).text
-    assert edit(TREE, older, ONE, remembered=older).text == made.text
-    assert edit(made.text, "", ONE, remembered=older).text == made.text
+    assert edit(TREE, bare, ONE, remembered=bare).text == made.text
+    assert edit(made.text, "", ONE, remembered=bare).text == made.text
 
 
 MANIFESTS = FieldOwner(
