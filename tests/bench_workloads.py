@@ -75,9 +75,9 @@ def a_snapshot(workloads: tuple[RefusedPods, ...]) -> tuple[Registry, Snapshot]:
     facts = KueueFacts(
         paths={QUEUE: QUEUE},
         queues=(ClusterQueue(name=QUEUE, cohort="dnm-a8",
-                             groups=(ResourceGroup(covered=covered, flavors=(zero,)),)),),
+                             groups=(ResourceGroup(resources=covered, flavors=(zero,)),)),),
         cohorts=(Cohort(name="dnm-a8", version="1", ledger=encode_ledger(ledger),
-                        groups=(ResourceGroup(covered=covered, flavors=(
+                        groups=(ResourceGroup(resources=covered, flavors=(
                             FlavorQuota(name=FLAVOR, nominal=quota),)),)),),
         flavors=(Flavor(name=FLAVOR, labels={"dev": "true"}),),
         refused=workloads,

@@ -98,16 +98,16 @@ def test_used_quota_is_recorded_beside_a_namespace_in_trouble(trouble: str) -> N
         labels={"notebook": "true"},
     )  # fmt: skip
     world.configured(namespaces={policy.name: policy for policy in policies})
-    quotas, unread = (lent_quota("notebook"),), {}
+    quotas, unread = [lent_quota("notebook")], {}
     if trouble == "unread":
         unread = {"dev": Unreadable(subject="the ResourceQuotas of dev", error="503")}
     elif trouble == "invalid-ledger":
-        quotas = (*quotas, ResourceQuota(namespace="dev", name="q", version="1", hard=HARD,
-                                         annotations={LEDGER: "{"}))  # fmt: skip
+        quotas.append(ResourceQuota(namespace="dev", name="q", version="1", hard=HARD,
+                                    annotations={LEDGER: "{"}))  # fmt: skip
     pod = pods(1, BIG, namespace="notebook", queue="notebook", node="k1")
-    facts = QuotaFacts(quotas=quotas, unread_queues=unread)
-    plan = world.with_pods(*pod, *pods(1, SMALL, namespace="notebook", queue="notebook", node="k1"))
-    plan = plan.with_facts(queue_facts=facts).plan()
+    facts = QuotaFacts(quotas=tuple(quotas), unread_queues=unread)
+    world.with_pods(*pod, *pods(1, SMALL, namespace="notebook", queue="notebook", node="k1"))
+    plan = world.with_facts(queue_facts=facts).plan()
     assert plan.registry.nodes["a001"].was_used
 
 
