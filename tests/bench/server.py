@@ -150,7 +150,7 @@ class StaticServer:
             sent = self._send(connection, self._keep(url.path, body))
         elif url.path in self._kept:
             sent = self._send(connection, self._kept[url.path])
-        elif path.startswith("/apis/kueue.x-k8s.io/"):
+        elif path.startswith("/apis/kueue.x-k8s.io/") and path.count("/") == 4:  # a list
             sent = self._send(connection, list_objects(twin, path.rpartition("/")[2]))
         else:
             sent = self._send(connection, *self._small(path))

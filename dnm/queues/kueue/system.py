@@ -98,7 +98,7 @@ class Kueue:
             facts = read_facts(config, kube)
         except DnmError as error:
             return KueueFacts(unread=Unreadable(subject="Kueue", error=str(error)))
-        if not facts.refused:
+        if all(pods.is_unhelped for pods in facts.refused):
             return facts
         from dnm.queues.kueue.writes import try_writes  # pods wait
 
