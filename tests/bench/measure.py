@@ -133,6 +133,17 @@ def median(samples: Sequence[Sample]) -> Sample:
     )
 
 
+def least(samples: Sequence[Sample]) -> Sample:
+    """Returns a sample with the least of each cost, which may be of different runs."""
+    return Sample(
+        wall=min(sample.wall for sample in samples),
+        cpu=min(sample.cpu for sample in samples),
+        peak_bytes=min(sample.peak_bytes for sample in samples),
+        requests=min(sample.requests for sample in samples),
+        bytes_read=min(sample.bytes_read for sample in samples),
+    )
+
+
 def main() -> int:
     try:
         sample = run_command(Command(sys.argv[1], sys.argv[1:], os.environ))
