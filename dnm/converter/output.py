@@ -41,7 +41,7 @@ def file_of(call: Path, end: str) -> Path:
 
 
 def open_file(path: Path, flags: int) -> FileIO:
-    """Opens a file of a call with mode 0600; `flags` are those of open(2)."""
+    """Opens a file of a converter's call, with mode 0600. `flags` are those of open(2)."""
     return open(os.open(path, flags, 0o600), "rb", buffering=0)
 
 

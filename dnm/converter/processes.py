@@ -22,7 +22,7 @@ def this_host() -> ConverterProcess:
 
 
 def is_identified(process: ConverterProcess | None) -> bool:
-    """Returns whether `process` names a process, or a converter that another host started."""
+    """Returns whether a converter's process is recorded: its pid, or another host as its host."""
     return process is not None and (process.pid != 0 or is_elsewhere(process))
 
 

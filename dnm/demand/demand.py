@@ -54,8 +54,9 @@ class Demand(Value):
     """The demand of all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled` has the entries of `DemandFacts.stalled` that still
     apply. `kinds` has the pods of each monitored queue, and of those below it, if they are recorded
-    (`demand_days`). `mark` computes the lowest limit that admits an amount of used and requested
-    resources (None: the amount). `workloads` has those of `groups` that are admitted together."""
+    (`demand_days`). `mark` returns the lowest limit that admits a given amount of used and
+    requested resources; if it is None, the limit equals that amount. `workloads` has the pending
+    pods that are only admitted together."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]

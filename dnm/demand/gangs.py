@@ -69,8 +69,8 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
 def split_countable(
     apps: Iterable[GangApp],
 ) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
-    """Returns the gangs that dnm counts, and why it does not count other gangs' pods, by pod id. It
-    omits a gang that requests too much, alone or together with older gangs of its namespace."""
+    """Returns the gangs that dnm counts, and why it does not count other gangs' pods, by pod id.
+    Does not count a gang that exceeds a bound alone, or with the older gangs of its namespace."""
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}

@@ -26,7 +26,7 @@ _injectors: list[Callable[[str, str], None]] = []
 
 
 def arm(fault: str, log: str) -> None:
-    """Sets the faults of this process, which a test has forked after the import."""
+    """Sets the faults of this process. A test has forked it from one that had imported dnm."""
     global _fault, _log
     _fault, _log = fault, log
     _seen.clear()

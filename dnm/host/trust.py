@@ -198,9 +198,9 @@ def replace_file(
     ending: str = "new",
 ) -> None:
     """Replaces the content of a file. Raises OSError; the old file is intact then. `point` is the
-    prefix of the fault points. `keep` is called just before the rename. With `is_durable`, file and
-    directory are synced before the function returns. `ending` is the suffix of the temporary file,
-    and must differ for concurrent writers."""
+    prefix of its fault points, at which tests make a call fail. `keep` is called just before the
+    rename. With `is_durable`, file and directory are synced before the function returns. `ending`
+    is the suffix of the temporary file, and must differ for concurrent writers."""
     temporary = path.parent / f"{path.name}.{ending}"  # a directory may have no name
     try:
         with fault_point(point + ".write"):

@@ -127,7 +127,7 @@ class ClusterReader:
         return tuple(nodes)
 
     def keep(self) -> Reading:
-        """Stores nodes and pods for the next run. Returns whether they were listed or watched."""
+        """Stores nodes and pods for the next run. Returns how this run has read them."""
         if self._reflector is not None:
             return self._reflector.keep(self.requests)
         least = self._config.watch_from_pods

@@ -76,7 +76,8 @@ class Reflector:
     # --- before the lists ---------------------------------------------------------------------
 
     def look(self, requests: ApiRequests) -> bool:
-        """Returns whether a watch proved all changes. If not, `reading` has the reason."""
+        """Returns whether a watch has sent all changes since the store was written. If that is not
+        proved, `reading` has the reason."""
         if not self._looked:
             self._looked = True
             try:
@@ -239,7 +240,8 @@ class Reflector:
     def _compare(
         self, requests: ApiRequests, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
     ) -> None:
-        """Updates the store by a watch to the moment of the full lists, and compares the two."""
+        """Follows the changes from the store up to the full lists, and compares the result with the
+        lists."""
         if file.head.rests:
             raise _rest(file)
         assert self._nodes is not None

@@ -29,8 +29,9 @@ class Check(Value):
 
 
 class Opening(Value):
-    """The progress of a joining node through its checks. `held` has the time of the first run in
-    which each check passed, the Node existed (`node`), and it was ready (`ready`). `pods` are those
+    """The progress of a joining node through its checks. `held` has, for each
+    check, the time of the first run in which it passed. `node` there means that the Node existed,
+    `ready` that it was ready. `pods` are those
     that dnm started, as `namespace/name`. `refused` explains why dnm may not start some."""
 
     held: dict[str, Moment] = {}

@@ -56,7 +56,7 @@ class LackingPods(Value):
     def refused(
         self, count: int, taints: Sequence[Taint], retry_until: str = "", is_invalid: bool = False
     ) -> RefusedPods:
-        """Returns `count` of the workload's missing pods as pending pods. They get tolerations of
+        """Returns `count` pods that the quota refused, as pending pods. They get tolerations of
         `taints`, those of the nodes lent to their namespace, as real pods do at their creation."""
         when = f"next try until {retry_until}" if retry_until else "not created"
         more = tuple(

@@ -33,10 +33,10 @@ _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names th
 
 
 class Conversions(Value):
-    """The requests and decisions of this run so far. `verdicts` are by monitored queue. `requests`
-    are the new ones, which `registry` includes. `questions` are problems with limits that stop a
-    queue until an administrator fixes them. `sizing` is empty if no queue could be evaluated.
-    `nodes` has decisions about interrupted lends."""
+    """The requests and decisions of this run so far. `verdicts` has the decision about each
+    monitored queue. `requests` has the new requests, which `registry` includes too. `questions` has
+    problems with limits that stop a queue until an administrator fixes them. `sizing` is empty if
+    no queue could be evaluated. `nodes` has decisions about nodes whose lend was interrupted."""
 
     inputs: Inputs
     limits: PlannedLimits

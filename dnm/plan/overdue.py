@@ -193,7 +193,8 @@ def expire_request(
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Ends a request after its deadline. This is a failed conversion, unless it was abandoned."""
+    """Ends a request after its deadline. The conversion has failed. If its converter had
+    ended without a node before (`is_abandoned`), an earlier run has counted that."""
     missing = _out_of_service(config, request, taken | joined.keys(), facts)
     claims = _claimed_by(config, request, missing)
     if request.is_abandoned:

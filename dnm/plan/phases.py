@@ -318,8 +318,9 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
 
 
 def grown(config: Config, node_type: str, node: Node, counted: Resources) -> NodeSize:
-    """Returns the counted size of a node, raised to its current offer. It never shrinks, as a
-    restarting device plugin shows zero. Only an amount above its bound is reduced."""
+    """Returns the size that counts for a node: the largest that its Node has shown so far. An
+    amount does not shrink, since a device plugin shows zero while it restarts, but an amount that
+    exceeds the declared size is replaced by the declared one."""
     now = measure_node(config, node_type, node)
     if now is None or not node.is_ready:
         return NodeSize(counted=dict(counted))

@@ -103,7 +103,8 @@ class World:
         heapq.heappush(self._events, (when, self._number, is_batch, action))
 
     def _at_batch(self, when: float, action: Callable[[], None]) -> None:
-        """Schedules an event of jobs. A policy that requests no node needs no run after it."""
+        """Schedules the start or end of a batch job. A policy that requests no node needs no run
+        after it."""
         self.at(when, action, is_batch=True)
 
     def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Cost:

@@ -192,7 +192,7 @@ class WorkloadBounds:
 
 
 def _amount_of(node: ExpectedNode, axis: Axis) -> int:
-    """Returns how much of a bound a new node adds."""
+    """Returns by how much a new node raises the bound `axis`."""
     kind, resource = axis
     if kind == _LARGE:
         return 1

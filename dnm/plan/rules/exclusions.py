@@ -83,8 +83,8 @@ def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: s
 def _rules(
     config: Config, row: BatchNode
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...] | None], ...]:
-    """Returns each configured exclusion as (kind, its configured names, the node's own names of
-    that kind or None if they are unknown)."""
+    """Returns the exclusions by partition, feature and reservation that are configured. Each has
+    the configured names, and those that Slurm reports for the node (None if it reports none)."""
     rules = (
         ("partition", config.exclude_partitions, row.partitions or None),
         ("feature", config.exclude_features, row.features),

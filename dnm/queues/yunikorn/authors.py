@@ -108,8 +108,9 @@ class Authorship:
 
     @cached_property
     def limits(self) -> dict[str, list[LimitPlace]]:
-        """Returns lists of the limits that lent nodes change: the present value is `with` these
-        nodes, `without` them, or `neither`. If `named` is CHANGED, `with` is dnm's last value."""
+        """Returns the limits that lent nodes change, in lists by the present value: it includes
+        these nodes (key `with`), it does not (`without`), or it is another value (`neither`). In a
+        changed document (Named.CHANGED), `with` means the value that dnm wrote last."""
         ledger, later, other = self.recorded, self.current, "neither"
         sections = self.sections if self.named is Named.CONFIG_MAP else ledger.sections
         if self.named is Named.CHANGED:
@@ -321,7 +322,8 @@ def find_row(a: Authorship) -> _Row:
 
 
 def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
-    """Returns the chosen ledger, with hashes of earlier total amounts that only `recorded` has."""
+    """Returns the chosen ledger, with those hashes of earlier totals that only the registry's copy
+    (`recorded`) has."""
     totals, kept = all_totals(chosen.ledger), chosen.ledger.totals
     more = [total for total in all_totals(recorded) if total not in totals]
     free = MOST_TOTALS - len(kept)

@@ -237,8 +237,8 @@ class LentAmounts(NamedTuple):
 
 
 def lent_amounts(sections: Iterable[Section]) -> LentAmounts:
-    """Returns the amounts that the nodes of these sections add to the limits of their queues and of
-    all ancestors except root."""
+    """Returns the amounts that lent nodes add to the limits of their queues and of all ancestors
+    except root. A section of the ledger lists the nodes of one instance of dnm."""
     sections = list(sections)
     maximum = _sum_up_the_tree(sections)
     if all(section.guaranteed for section in sections):
