@@ -29,9 +29,9 @@ def _number(
     return parse
 
 
-def integer(least: int, most: int) -> Callable[[str], int]:
-    """Returns a parser of decimal integers."""
-    return _number("[+-]?[0-9]{1,18}", "not a whole number", least, most, int)
+def integer(least: int, most: int, of: str = "") -> Callable[[str], int]:
+    """Returns a parser of decimal integers. Its error says what they count, e.g. ` of hours`."""
+    return _number("[+-]?[0-9]{1,18}", f"not a whole number{of}", least, most, int)
 
 
 def amount(least: int, most: int) -> Callable[[str], float]:
@@ -41,7 +41,7 @@ def amount(least: int, most: int) -> Callable[[str], float]:
 
 def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
     """Returns a parser of durations in whole units: minutes, hours or days. Days may end in `d`."""
-    parse = integer(least, most)
+    parse = integer(least, most, f" of {unit}")
     return lambda text: timedelta(
         **{unit: parse(text.removesuffix("d") if unit == "days" else text)}
     )
