@@ -51,7 +51,7 @@ $(BIN)/python:
 # With editable_mode=compat, only the path of the checkout is added to sys.path. setuptools' finder
 # would slow each start of Python.
 $(STAMP): pyproject.toml $(LOCK) | $(BIN)/python
-	@echo "installing dnm and the packages of its tests into $(VENV), once: about a minute"
+	@echo "installing dnm and the packages of its tests into $(VENV), once: one or two minutes"
 	$(LOCKED) $(LOCK)
 	PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	touch $(STAMP)
