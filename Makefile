@@ -85,7 +85,7 @@ packages: $(STAMP)
 # it. The deb and the rpm need root for this. RELEASE="--into DIRECTORY" writes to another
 # directory.
 release: $(STAMP)
-	@sh tests/packages.sh help2man rpm
+	@sh tests/packages.sh help2man rpm buildah
 	$(LOCKED) requirements/release.txt
 	$(BIN)/python -m tests.real build nfpm
 	$(BIN)/python -m tests.real.package_roots build

@@ -3,8 +3,9 @@
     python -m packages.release [--into DIRECTORY]
 
 The artefacts are an sdist, a wheel, a deb, an rpm and the build context of the image. Each is
-installed in a clean root, where the rehearsal of docs/production.md is played with it. SHA256SUMS
-has the checksums, and dnm-VERSION.cdx.json lists the components with their versions (CycloneDX).
+installed in a clean root, or built into an image, where the rehearsal of docs/production.md is
+played with it. SHA256SUMS has the checksums, and dnm-VERSION.cdx.json lists the components with
+their versions (CycloneDX).
 """
 
 from __future__ import annotations
@@ -126,16 +127,38 @@ def rehearse_in_root(artefact: Path, suite: str) -> str:
             )
 
 
+def rehearse_in_image(context: Path) -> str:
+    """Builds the image from its context, with a local Debian root in place of the base image.
+    Returns the output of the rehearsal, which the image's user plays in a container."""
+    from tests.real.image_store import IMAGE, build_image
+
+    with tempfile.TemporaryDirectory(prefix="dnm-image-") as name:
+        ini = Path(name) / "ini"
+        ini.write_text(rehearsal_ini())
+        with tarfile.open(context) as archive:
+            archive.extractall(name, filter="data")
+        with build_image(Path(name) / "store", Path(name) / context.stem) as store:
+            container = store("from", "--pull-never", IMAGE)
+            files = {"checkout/dnm": ROOT / "dnm", "run": REHEARSAL, "ini": ini}
+            for target, source in files.items():
+                store("add", "--quiet", container, str(source), f"/srv/{target}")
+            lab = "env PYTHONPATH=/srv/checkout /opt/dnm/bin/python -m dnm.cli"
+            script = f"export LAB='{lab}'; sh /srv/run /usr/sbin/dnm /srv/ini"
+            return store("run", container, "--", "sh", "-c", script)
+
+
 def check_all(built: list[Path]) -> None:
     """Rehearses a site's set-up with each artefact. Raises PackageError or AssertionError."""
     from tests.real.package_roots import SUITES
 
     for artefact in built:
-        suites = {".deb": SUITES, ".rpm": SUITES[-1:], ".tar": ()}.get(artefact.suffix)
-        for suite in suites or ():
+        for suite in {".deb": SUITES, ".rpm": SUITES[-1:]}.get(artefact.suffix, ()):
             tell(f"{artefact.name} in a root of {suite}")
             print(rehearse_in_root(artefact, suite), end="")
-        if suites is None:
+        if artefact.suffix == ".tar":
+            tell(f"{artefact.name} as an image")
+            print(rehearse_in_image(artefact))
+        elif artefact.suffix in (".whl", ".gz"):
             tell(f"{artefact.name} in a virtual environment")
             print(rehearse_in_environment(artefact), end="")
 
