@@ -53,7 +53,7 @@ def test_example_configuration_equals_the_defaults(etc: Path) -> None:
     kept = Path("/var/lib/dynamic-node")  # the built-in default stays the predecessor's path
     assert bare.state_dir == Path("/etc/dynamic-node")
     head, _, _ = (etc / "dynamic_node_config.ini").read_text().partition("[settings]")
-    assert "have their default values, but for state_dir, and monitored_namespaces" in head
+    assert "have their default values, except state_dir and monitored_namespaces" in head
     assert example == msgspec.structs.replace(
         bare,
         path=example.path,
