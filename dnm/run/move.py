@@ -64,6 +64,13 @@ def move_registry(
     return registry
 
 
+def check_existence(source: State, target: State) -> None:
+    """Raises RegistryError if neither place has a registry. The check precedes the Lease, which
+    would otherwise name a registry in Kubernetes that does not exist."""
+    if _read_status(source) is None and _read_status(target) is None:
+        raise RegistryError(_missing_error(source, target))
+
+
 def _is_left(left: State, arriving: State) -> bool:
     """Returns whether an incomplete move leads from `left` to `arriving`: each document names the
     other place. If not, the valid registry may be in a third place."""

@@ -20,7 +20,7 @@ from dnm.plan.rule import rules_of
 from dnm.record.recording import record_change, record_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
-from dnm.run.move import lease_words_of, move_registry
+from dnm.run.move import check_existence, lease_words_of, move_registry
 from dnm.run.recorded import open_history
 from dnm.run.registry import load_registry, opened_state, save_registry
 from dnm.run.state import State
@@ -100,8 +100,9 @@ def move_registry_to(
     with run_lock(config), opened_state(places[0]) as file, opened_state(places[1]) as cluster:
         cluster.moves = True
         _check_mover(config, file, cluster)
-        cluster.begin()
         source, target = (file, cluster) if kind == cluster.kind else (cluster, file)
+        check_existence(source, target)
+        cluster.begin()
         now = datetime.now(UTC)
         moved = move_registry(config, source, target, operation, _cause_at(config, now))
         if moved is not None:

@@ -124,6 +124,8 @@ def test_missing_registry_is_not_moved(site: Site) -> None:
     for kind in ("file", "kubernetes"):
         with pytest.raises(RegistryError, match="the next run creates one"):
             move(site.config, kind)
+        written = [site.sandbox.get(kind, "dnm-prod", "dnm") for kind in ("leases", "secrets")]
+        assert written == [None, None]  # a Lease of a Secret would refuse the registries of files
 
 
 def test_running_converters_are_moved_with_their_host_name(site: Site) -> None:
