@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from ssl import SSLEOFError
 
 from urllib3.exceptions import HTTPError, PoolError, ProxyError
 from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 CUT = "the connection was cut in the middle of the answer"
+NO_ANSWER = "the server closed the connection without an answer"
 
 
 class NoHttp(ConnectionError):
@@ -29,6 +30,8 @@ def cause_of(error: BaseException) -> Exception:
         return ProxyFailed(cause.strerror or str(cause))
     if isinstance(cause, SSLEOFError | IncompleteRead):
         return ConnectionResetError(CUT)
+    if isinstance(cause, RemoteDisconnected):
+        return ConnectionResetError(NO_ANSWER)
     if isinstance(cause, HTTPException):
         return NoHttp(f"the answer can't be understood: {cause or type(cause).__name__}")
     return cause if isinstance(cause, OSError | ValueError) else ValueError(str(error))

@@ -92,12 +92,10 @@ def _explain_refusal(access: Access, task: str, rule: str, error: ApiRefused) ->
     sentence = f"can't {task}: {error}"
     if error.status == 409:
         return KubeConflict(f"{sentence}: another client wrote in between, read it again")
-    if error.status == 401:
-        sentence += f": renew the credentials of {access.source}"
-    elif error.status == 403:
-        sentence += f": give the account of {access.source} the permission to {rule}"
+    from dnm.kube.next_step import step_after_refusal
+
     refusal = ApiRefused(error.status, error.reason, error.message)
-    refusal.args = (sentence,)
+    refusal.args = (f"{sentence}{step_after_refusal(access, error.status, rule)}",)
     return refusal
 
 

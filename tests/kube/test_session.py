@@ -26,6 +26,7 @@ from urllib3.exceptions import EmptyPoolError, ReadTimeoutError
 from dnm.http.causes import cause_of
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import ApiRefused, clean, describe
+from dnm.kube.next_step import next_step
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.kube.slinky import find_bridges
 from dnm.model.cluster import ConfigMap
@@ -148,6 +149,12 @@ def test_malformed_answer_is_an_error_with_a_sentence(sent: bytes) -> None:
     with serving(*repeats, closes=True) as server, pytest.raises(KubeError) as caught:
         a_client(server.url).read_node("k1")
     assert str(caught.value).startswith("can't read node k1: ")
+
+
+def test_connection_closed_without_an_answer_is_named() -> None:
+    with serving(*[HANG_UP] * 4) as server, pytest.raises(KubeError) as caught:
+        a_client(server.url).read_node("k1")
+    assert "the server closed the connection without an answer" in str(caught.value)
     assert str(caught.value).isprintable()
 
 
@@ -167,8 +174,8 @@ VERBS: dict[str, Callable[[KubeClient], object]] = {
     "delete a node": lambda kube: kube.delete_node("k1"),
     "evict a pod": lambda kube: kube.evict(POD),
     "ask for a permission": lambda kube: can_i(kube.requests, "list", "pods", "dev"),
-    "ask for the version": lambda kube: read_version(kube.requests),
-    "ask for the time": lambda kube: read_server_time(kube.requests),
+    "read the server's version": lambda kube: read_version(kube.requests),
+    "read the server's time": lambda kube: read_server_time(kube.requests),
     "find a bridge": lambda kube: find_bridges(kube.requests),
 }
 PIECES = st.sampled_from(
@@ -391,6 +398,16 @@ def test_connection_problem_is_named_with_the_next_step(name: str) -> None:
     assert str(caught.value).startswith(f"can't read node k1: {server}: {output}")
 
 
+def test_server_without_tls_is_named_with_the_next_step() -> None:
+    received, context = ssl.MemoryBIO(), ssl.create_default_context()
+    received.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ssl.SSLError) as caught:
+        context.wrap_bio(received, ssl.MemoryBIO(), server_hostname="api").do_handshake()
+    access = a_client(NOBODY).requests.access
+    expected = "the server does not use TLS there: correct server in the kubeconfig of the test"
+    assert next_step(access, caught.value) == expected
+
+
 # --- what is told ----------------------------------------------------------------------------
 
 
@@ -408,6 +425,16 @@ ANSWERED = {
         'can\'t read node k1: nodes is forbidden: User "u" cannot get (403 Forbidden): give the '
         "account of the kubeconfig of the test the permission to get nodes",
     ),
+    "overloaded": (
+        BUSY,
+        "can't read node k1: slow down (429 TooManyRequests): wait until the API server has "
+        "less load",
+    ),
+    "failed": (
+        status_answer(501, "NotImplemented", "no etcd"),
+        "can't read node k1: no etcd (501 NotImplemented): see the log of the API server, then try "
+        "again",
+    ),
     "unauthorized": (
         status_answer(401, "Unauthorized", "Unauthorized"),
         "can't read node k1: Unauthorized (401 Unauthorized): renew the credentials of the "
@@ -418,7 +445,7 @@ ANSWERED = {
 
 @pytest.mark.parametrize(("sent", "sentence"), ANSWERED.values(), ids=ANSWERED)
 def test_refusal_is_a_sentence(sent: bytes, sentence: str) -> None:
-    with serving(sent) as server, pytest.raises(ApiRefused) as caught:
+    with serving(*[sent] * 4) as server, pytest.raises(ApiRefused) as caught:
         a_client(server.url).read_node("k1")
     assert str(caught.value) == sentence
 
