@@ -44,6 +44,7 @@ _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _LONGEST_NAME = 253
 _MOST_ROWS = 1_000  # of waiting jobs
 _PROGRAM = "correct node_convert_path, or install the converter"
+_STEPS = {errno.EACCES: "; run chmod +x", errno.ENOENT: "; correct its first line (#!)"}
 _NO_LIST = "; add --list to the converter, or install Slurm's commands on this host"
 _OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a message of the shipped converters
 _LONGEST_REASON = 256  # characters, the length that slurm-operator writes
@@ -100,14 +101,15 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
     if not answer.has_no_list:
         return Unreadable(subject=shown, error=f"{shown}{answer.why}")
     path = env.environment.get("PATH", os.defpath)
-    is_shipped = program.resolve().parent == Path(sys.executable).parent  # and has a list
+    is_shipped = program.resolve().parent == Path(sys.executable).parent.resolve()  # and has a list
     if is_shipped or not shutil.which("scontrol", path=path):
-        return Unreadable(subject=shown, error=f"{shown}{answer.why}{_NO_LIST}")
+        failed = f"{shown}{answer.why}{'' if is_shipped else _NO_LIST}"
+        return Unreadable(subject=shown, error=failed)
     shown = f"node-convert {' '.join(command[1:])}"
     own = _run_list([sys.executable, "-I", "-m", "dnm.converters.cli", *command[1:]], shown, env)
     if isinstance(own, BatchList):
         return _without_secrets(_without_claims(own), env.secrets, shown)
-    both = f"{program} has no list{answer.why}; dnm's own {shown}{own.why}"
+    both = f"{program} printed no list of nodes{answer.why}; dnm's own {shown}{own.why}"
     return Unreadable(subject=shown, error=f"{both}{_NO_LIST}")
 
 
@@ -131,7 +133,7 @@ def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList
             return _NoAnswer(f": no answer in {seconds:.0f} s")
         except OSError as error:
             failure = "was ended" if error.errno == errno.EFBIG else "can't be started"
-            return _NoAnswer(f" {failure}: {error.strerror}")
+            return _NoAnswer(f" {failure}: {error.strerror}{_STEPS.get(error.errno or 0, '')}")
         if answer.returncode == 0 and (listed := parse_list(answer.stdout)) is not None:
             return listed
         failures.append(_describe_failure(answer, env.secrets))

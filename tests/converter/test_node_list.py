@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,6 +152,34 @@ def test_failed_list_reports_the_converters_own_message(tmp_path: Path, program:
     config = a_config(node_convert_path=script(tmp_path, body))
     listed = list_batch_nodes(config, an_environment())
     assert isinstance(listed, Unreadable) and listed.error.endswith(f"--list: exit code 1, {own}")
+
+
+@pytest.mark.parametrize(
+    ("first_line", "mode", "step"),
+    [
+        pytest.param("#!/bin/sh", 0o644, "run chmod +x", id="not executable"),
+        pytest.param("#!/no/sh", 0o755, "correct its first line (#!)", id="no interpreter"),
+    ],
+)
+def test_converter_that_cannot_start_is_named_with_the_next_step(
+    tmp_path: Path, first_line: str, mode: int, step: str
+) -> None:
+    program = tmp_path / "convert"
+    program.write_text(f"{first_line}\nexit 0\n")
+    program.chmod(mode)
+    listed = list_batch_nodes(a_config(node_convert_path=program), an_environment())
+    assert isinstance(listed, Unreadable) and "can't be started: " in listed.error
+    assert step in listed.error
+
+
+def test_failed_list_of_a_shipped_converter_names_no_missing_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DNM_CONFIG", "/nonexistent")
+    program = Path(sys.executable).parent / "node-convert"
+    listed = list_batch_nodes(a_config(node_convert_path=program), an_environment())
+    assert isinstance(listed, Unreadable) and "/nonexistent" in listed.error
+    assert "add --list" not in listed.error
 
 
 ENDLESS = {
