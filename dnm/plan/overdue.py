@@ -11,7 +11,7 @@ from dnm.model.config import Config
 from dnm.model.lent import MAX_ATTEMPTS, ClaimedNode, ConversionRequest, LentNode, RequestEnd
 from dnm.model.lent_state import Failed, Releasing, Serving
 from dnm.model.node import Node
-from dnm.model.printable import printable
+from dnm.model.printable import count_of, printable
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import Verdict
@@ -205,8 +205,8 @@ def expire_request(
             error = f"Slurm names instance {printable(other, 80)} for {name}: that instance "
             error += "has lent it since, or node_convert_path does not pass DNM_INSTANCE on"
     note = (
-        f"request={request.id} type={request.node_type} missing={request.count} did not join in "
-        f"time: {error}; the log has its output "
+        f"{count_of(request.count, 'node')} of type {request.node_type} did not join in time "
+        f"(request={request.id}): {error}; the log has its output "
         f"(converter={request.id}), `dnm nodes` shows the nodes in Slurm"
     )
     return RequestTransition(

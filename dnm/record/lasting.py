@@ -53,7 +53,7 @@ def judge_errors(
         elif key not in lasting:
             lasting[key] = msgspec.structs.replace(before, has_lasted=True)
     over = tuple(
-        f"over, after {duration(now - before.since)}: {key}"
+        f"resolved after {duration(now - before.since)}: {key.replace('#', '…')}"
         for key, before in recorded.items()
         if key not in lasting and before.has_lasted
     )

@@ -40,7 +40,8 @@ def read_unusual(content: bytes | None, config: Config, state: State, now: datet
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RegistryError(_unreadable(state, f"it is not JSON ({error})")) from error
+        why = f"it is not JSON ({error})" if content.strip() else "the file is empty"
+        raise RegistryError(_unreadable(state, why)) from error
     if not isinstance(document, dict):
         raise RegistryError(_unreadable(state, "it is not a JSON object"))
     if not document:  # it may be the predecessor's without nodes, or a cut one
@@ -52,8 +53,8 @@ def read_unusual(content: bytes | None, config: Config, state: State, now: datet
         raise RegistryError(_on_the_way(document, state))
     if version != VERSION:
         raise RegistryError(
-            f"the registry {state.where} has version {version!r}, this dnm knows version "
-            f"{VERSION}: run the dnm that wrote it, or restore an older copy"
+            f"the registry {state.where} has version {version!r}, but this dnm reads only "
+            f"version {VERSION}: install the release that wrote it, or restore an older copy"
         )
     if "nodes" not in document:
         raise RegistryError(_unreadable(state, "it has no list of nodes"))

@@ -97,7 +97,10 @@ def _nodes_by_type(config: Config, wanted: LendArguments) -> dict[str, list[str]
         return Refusal("write how many nodes, or which: dnm lend 2, or --node a001")
     if wanted.nodes and count != len(wanted.nodes):
         requested = f"{count_of(count, 'node')} {'is' if count == 1 else 'are'} requested"
-        return Refusal(f"{requested}, and {len(wanted.nodes)} named")
+        return Refusal(
+            f"{requested}, but --node names {len(wanted.nodes)}: leave out the number, or name as "
+            "many nodes"
+        )
     named: dict[str, list[str]] = {}
     for name in wanted.nodes:
         named.setdefault(config.type_of(name) or "", []).append(name)

@@ -80,6 +80,11 @@ BAD: dict[str, tuple[Callable[[Site], object], int, list[str]]] = {
         2,
         ["converted_nodes.json"],
     ),
+    "registry empty": (
+        lambda s: s.write(s.config.converted_nodes_path, ""),
+        2,
+        ["the file is empty"],
+    ),
     "state directory missing": (
         lambda s: s.change(state_dir="/nonexistent/state"),
         2,
@@ -128,7 +133,7 @@ BAD: dict[str, tuple[Callable[[Site], object], int, list[str]]] = {
     "converter is no program": (
         make_no_program,
         1,
-        ["node-convert"],
+        ["node-convert", "chmod +x"],
     ),
 }
 
@@ -320,8 +325,8 @@ def test_wrong_config_map_name_is_named(site: Site, command: str) -> None:
     site.change(yunikorn_cm_namespace="yunicorn")
     done = site.command(*command.split())
     message = " ".join((done.stdout + done.stderr).split())
-    keys = "(yunikorn_cm_namespace, yunikorn_cm_name): correct them"
-    assert f"no ConfigMap yunicorn/yunikorn-configs {keys}" in message
+    keys = "correct yunikorn_cm_namespace and yunikorn_cm_name"
+    assert f"no ConfigMap yunicorn/yunikorn-configs: {keys}" in message
 
 
 @pytest.mark.parametrize("is_mute", [False, True], ids=["", "the document out of reach at first"])

@@ -111,6 +111,7 @@ MISTAKES = [
     ("lend 1 --namespace dev --for 2h --until 17:00", "write --for or --until, not both"),
     ("lend 1 --namespace dev --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
     ("lend 2 --namespace dev --for 4", "'4' has no unit; write 90m, 2h or 1d"),
+    ("lend 2 --namespace dev --for 400d", "'400d' is too long; write 90m, 2h or 1d, at most a"),
     # extend
     ("extend a001", "write how long: --for 2h or --until 17:00"),
     ("extend a001 --for 4", "'4' has no unit; write 90m, 2h or 1d"),
@@ -125,11 +126,14 @@ MISTAKES = [
     ("return a099", "'a099' is not a node that this instance has lent; lent nodes: a[001-007]"),
     ("return a001 a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
     ("return a001 --grace 10m", "it needs --evict"),
-    ("return a001 --evict --grace soon", "write 10m or 2h, at most a week"),
+    (
+        "return a001 --evict --grace soon",
+        "'soon' is not a duration; write 10m or 2h, at most a week",
+    ),
     ("return a001 --evict --grace 10", "'10' has no unit; write 10m or 2h"),
-    ("return a001 --evict --grace 8d", "write 10m or 2h, at most a week"),
+    ("return a001 --evict --grace 8d", "'8d' is too long; write 10m or 2h, at most a week"),
     ("return a001 --force", "No such option"),
-    ("return a001 --evict --yes", "no kubeconfig is found: set kubeconfig_path"),
+    ("return a001 --evict --yes", "dnm found no kubeconfig: set kubeconfig_path"),
     # adopt
     ("adopt a050", "Missing option '--namespace'"),
     ("adopt b001 --namespace dev", "'b001' is not of a type that is lent to dev; its types: a"),
@@ -151,7 +155,8 @@ MISTAKES = [
     ("hold a001 None", "'None' names no node; write a name, or a host list: a[001-004]"),
     ("unhold None", "'None' names no node"),
     ("unexclude None", "'None' names no node"),
-    # nodes
+    # nodes, plan
+    ("plan --at soon", "'soon' is not a date and time; write e.g. 2026-12-01 09:00"),
     ("nodes --type q", "there is no node type 'q'; node types: a, b"),
     # pause
     ("pause --until 17:00 --for 2h", "write --for or --until, not both"),

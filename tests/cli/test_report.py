@@ -181,9 +181,9 @@ def test_lasting_error_is_not_printed_in_each_run(
     lasts = Pass(plan=plan, exit_code=1, outcome=Outcome(registry=registry))
     print_run(lasts)
     assert capsys.readouterr() == ("", "")
-    over = Outcome(registry=registry, over=("over, after 3 h 0 min: the API is away",))
+    over = Outcome(registry=registry, over=("resolved after 3 h 0 min: the API is away",))
     print_run(Pass(plan=Plan(registry=registry), exit_code=0, outcome=over))
-    assert capsys.readouterr() == ("note: over, after 3 h 0 min: the API is away\n", "")
+    assert capsys.readouterr() == ("note: resolved after 3 h 0 min: the API is away\n", "")
 
 
 def test_run_prints_a_single_summary_line(

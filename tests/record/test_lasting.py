@@ -33,8 +33,15 @@ def test_lasting_error_is_reported_after_an_hour_and_daily() -> None:
         (60, f"{AWAY} (for 60 min now)"),
         (1500, f"{AWAY} (for 25 h 0 min now)"),
         (2940, f"{AWAY} (for 2 d 1 h now)"),
-        (3000, f"over, after 2 d 2 h: {AWAY}"),
+        (3000, f"resolved after 2 d 2 h: {AWAY}"),
     ]
+
+
+def test_end_of_an_error_is_reported_without_its_times() -> None:
+    late = "a001 waits since 2026-11-21 14:03 UTC"
+    assert reported_by_minute({0: [late], 3: []}, 5) == [
+        (0, late), (3, "resolved after 3 min: a001 waits since … … UTC"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("interval", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)

@@ -132,7 +132,7 @@ def test_failed_node_is_an_error_until_resolved_and_stops_no_run(config: Config)
         run_record = result.outcome.registry.last_run
         message.append((result.exit_code, *result.outcome.new_errors, *result.outcome.over))
         assert run_record.has_succeeded and run_record.succeeded_at is None
-    assert message == [(1, error), (1,), (1,), (0, f"over, after 3 min: {error}"), (0,)]
+    assert message == [(1, error), (1,), (1,), (0, f"resolved after 3 min: {error}"), (0,)]
 
 
 def test_run_that_fails_beside_a_failed_node_is_not_successful(config: Config) -> None:

@@ -69,9 +69,12 @@ NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "write how many nodes, or which: dnm lend 2, or --node a001"),
     "unequal, of one": (
         {"count": 1, "nodes": ("a050", "a051")},
-        "1 node is requested, and 2 named",
+        "1 node is requested, but --node names 2: leave out the number, or name as many nodes",
     ),
-    "unequal": ({"count": 2, "nodes": ("a050",)}, "2 nodes are requested, and 1 named"),
+    "unequal": (
+        {"count": 2, "nodes": ("a050",)},
+        "2 nodes are requested, but --node names 1: leave out the number, or name as many nodes",
+    ),
     "type": (
         {"count": 1, "node_type": "q"},
         "nodes of type q are not lent to dev; its types: a",

@@ -70,7 +70,8 @@ def plan(
         try:
             moment = moment_at(at, config.events_zone)
         except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--at") from error
+            why = f"{at[:40]!r} {error}"
+            raise typer.BadParameter(why, param_hint="--at") from error
     with show_activity("planning"):
         from dnm.run import looking  # the planner, which takes longer to load than the help
 

@@ -49,7 +49,8 @@ def parse_duration(text: str, option: str, most: timedelta, examples: str) -> ti
     """Returns the duration in an option's text. Raises BadParameter, which shows `examples`."""
     span = parse_span(text)
     if span is None or not timedelta(0) <= span <= most:
-        wrong = "has no unit" if text.isdecimal() else "is not a duration"
+        wrong = "is not a duration" if span is None else "is too long"
+        wrong = "has no unit" if text.isdecimal() else wrong
         hint = f"'{printable(text, 40)}' {wrong}; write {examples}"
         raise typer.BadParameter(hint, param_hint=option)
     return span
