@@ -90,10 +90,10 @@ def test_queue_gets_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     assert requested_count(made) == int(number)
 
 
-# --- what a pod asks for -----------------------------------------------------------------------
+# --- what a pod requests ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", table_of(DECISIONS, "What a pod asks for"), ids=" | ".join)
+@pytest.mark.parametrize("row", table_of(DECISIONS, "What a pod requests"), ids=" | ".join)
 def test_pod_is_counted_as_the_row_shows(row: list[str]) -> None:
     def requests(cell: str, is_sidecar: bool = False) -> tuple[ContainerRequest, ...]:
         amounts = [] if cell == "–" else cell.split(", ")

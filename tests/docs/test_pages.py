@@ -233,12 +233,12 @@ def test_every_reason_is_explained() -> None:
 
 
 def test_every_reason_not_to_count_a_pod_is_explained() -> None:
-    explained = [row[0] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))]
+    explained = [row[0] for row in rows(section("docs/decisions.md", "Pods that do not count"))]
     assert explained == [why.value for why in NotCounted]
 
 
 def test_bounds_of_a_gang_are_documented() -> None:
-    (output,) = [row[1] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))
+    (output,) = [row[1] for row in rows(section("docs/decisions.md", "Pods that do not count"))
                if row[0] == NotCounted.GANG.value]  # fmt: skip
     bounds = (MOST_MEMBERS, MOST_TASK_GROUPS, MOST_RESOURCES)
     assert [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", output)] == [*bounds]
