@@ -8,16 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 SpeedOption = Annotated[
-    float, typer.Option(help="Let its time pass this much faster.", min=0.1, max=1000)
+    float, typer.Option(help="Run its clock this many times faster.", min=0.1, max=1000)
 ]
 DirectoryOption = Annotated[
-    Path | None, typer.Option("--dir", help="Directory; default: one below ~/.local/state.")
+    Path | None,
+    typer.Option("--dir", help="Use this directory; default: ~/.local/state/dnm/sandbox."),
 ]
 
 
 def up(
     directory: DirectoryOption = None,
-    nodes_: Annotated[int, typer.Option("--nodes", help="Number of batch nodes.", min=0)] = 12,
+    nodes_: Annotated[int, typer.Option("--nodes", help="Number of Slurm nodes.", min=0)] = 12,
     workshop: Annotated[bool, typer.Option("--workshop", help="Add 75 pending pods.")] = False,
     port: Annotated[int, typer.Option(help="Port; 0: any free port.", min=0, max=65535)] = 0,
     speed: SpeedOption = 1.0,

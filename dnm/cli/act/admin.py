@@ -103,7 +103,14 @@ def resume(config: ConfigOption, output: NamesOption = "text", reason: ReasonOpt
 
 def reset(
     config: ConfigOption,
-    name: Annotated[str, typer.Argument(autocompletion=completion.resettable)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Queue, node type, or failed nodes.",
+            autocompletion=completion.resettable,
+        ),
+    ],
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> list[str]:

@@ -58,7 +58,8 @@ def takeover(
 ) -> str:
     """Take over this instance from another host.
 
-    Only one registry acts for an instance_id. Stop dnm on the other host first."""
+    Stop dnm on the other host first: dnm refuses its runs from now on, because only one host may
+    act for an instance_id."""
     with closing(KubeClient.connect(config)) as kube, opened_state(config) as state:
         attach_lease(config, state, kube)
         state.begins_anew = True

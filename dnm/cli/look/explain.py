@@ -63,6 +63,7 @@ def explain(
     name: Annotated[
         str,
         typer.Argument(
+            metavar="NAME",
             help="A node, queue, namespace, event or order, or NAMESPACE/POD. With Kueue also "
             "NAMESPACE/NAME of a Workload, Job or Deployment.",
             autocompletion=completion.explainable,
@@ -145,8 +146,8 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
     names = [*(verdict.node for verdict in plan.nodes), *monitored]
     raise QuestionError(
         f"{name!r} was not found: it is not a node, monitored queue or namespace, event, order or "
-        f"pod. Other names: {', '.join(names_like(bare, names))}. Write a pod as NAMESPACE/POD or "
-        f"pod/POD; `dnm history {bare}` shows the past"
+        f"pod. Existing names: {', '.join(names_like(bare, names))}. Write a pod as NAMESPACE/POD "
+        f"or pod/POD; `dnm history {bare}` shows the past"
     )
 
 

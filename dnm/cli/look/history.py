@@ -127,6 +127,7 @@ def history(
     about: Annotated[
         str,
         typer.Argument(
+            metavar="NAME",
             help="A node, queue, node type or request; default: all.",
             autocompletion=completion.resettable,
         ),
@@ -134,7 +135,7 @@ def history(
     since: Annotated[
         str, typer.Option(help="Show lines since: 90m, 36h, 7d, or a time in events_zone.")
     ] = "7d",
-    until: Annotated[str, typer.Option(help="Show lines until then; same form.")] = "",
+    until: Annotated[str, typer.Option(help="Show lines until this time, as in --since.")] = "",
     kind: Annotated[
         str,
         typer.Option(
@@ -177,9 +178,9 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
     elif not config.history_keep:
         print_line("no history is kept, because history_days = 0")
     else:
-        of = f" of {about}" if about else ""
+        of = f" about {about}" if about else ""
         when = f"since {since}" if parse_span(since) is None else f"in the last {since}"
-        more = "; add `--since 400d` to go further back" if since != "400d" else ""
+        more = "; add `--since 400d` to see older lines" if since != "400d" else ""
         print_line(f"nothing is recorded{of} {when}{more}")
 
 

@@ -32,9 +32,9 @@ def report(
     ] = "30d",
     form: Annotated[
         str,
-        typer.Option("--format", help="Print the node-hours of each account instead: csv or json."),
+        typer.Option("--format", help="Print only node-hours of each account: csv or json."),
     ] = "",
-    until: Annotated[str, typer.Option(help="End the --format report then.")] = "",
+    until: Annotated[str, typer.Option(help="End the report of --format at this time.")] = "",
     output: OutputOption = "text",
 ) -> int:
     """Report what was lent, how long pods waited, and what blocked lending."""

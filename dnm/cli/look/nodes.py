@@ -28,7 +28,7 @@ def nodes(
     output: NamesOption = "text",
     node_type: Annotated[str, typer.Option("--type", help="Show only nodes of this type.")] = "",
 ) -> None:
-    """Show which batch nodes could be lent now."""
+    """Show for each Slurm node whether it could be lent now."""
     if node_type and node_type not in config.node_types:
         types = ", ".join(config.node_types)
         raise typer.BadParameter(

@@ -67,7 +67,7 @@ def simulate(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Compare with this KEY=VALUE in [settings]; repeatable."),
+        typer.Option("--set", help="Compare with KEY=VALUE in [settings]; repeatable."),
     ] = None,
     since: Annotated[
         str, typer.Option(help="Simulate the history since: 30d, 52w, or a time in events_zone.")
@@ -77,10 +77,10 @@ def simulate(
     ] = None,
     jobs: Annotated[
         Path | None,
-        typer.Option(help="Read the jobs of this time from a file with the output of sacct."),
+        typer.Option(help="Read Slurm's jobs of that time from a file with output of sacct."),
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Choose the random durations of conversions by this seed.")
+        int, typer.Option(help="Use this seed for the random durations of conversions.")
     ] = 1,
     output: OutputOption = "text",
 ) -> None:
@@ -109,7 +109,7 @@ def _configs(question: Question) -> dict[str, Config]:
     for text in question.changes:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise QuestionError(f"--set {text!r} is not a change: write KEY=VALUE, as headroom=0.8")
+            raise QuestionError(f"--set {text!r} is not a change: write e.g. headroom=0.8")
         changes[key.strip().lower()] = value.strip()
         parts.append(f"{key.strip()}={value.strip()}")
     path = question.against or question.config

@@ -45,10 +45,12 @@ def status(
             "--output", "-o", help="Print text, json, yaml, names or metrics (prometheus)."
         ),
     ] = "text",
-    live: Annotated[bool, typer.Option("--live", help="Read the cluster too.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Read the clusters too, not only the registry.")
+    ] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns.")] = False,
     health: Annotated[
-        bool, typer.Option("--health", help="Print one word for a monitor; exit with 0, 1 or 2.")
+        bool, typer.Option("--health", help="Print one line for a monitor; exit with 0, 1 or 2.")
     ] = False,
 ) -> int:
     """Show lent nodes, queues, restrictions and last run."""

@@ -32,10 +32,12 @@ _LOCAL = "%a %Y-%m-%d %H:%M"
 
 def add(
     config: ConfigOption,
-    name: Annotated[str, typer.Argument(help="Name of a-z, 0-9 and -, e.g. stars-workshop.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a-z, 0-9 and -, e.g. stars-workshop.")
+    ],
     namespace: NamespaceOption,
-    begins: Annotated[str, typer.Option("--from", help="Begin then, e.g. '2026-12-01 09:00'.")],
-    until: Annotated[str, typer.Option(help="End then: same form, or a time of day.")],
+    begins: Annotated[str, typer.Option("--from", help="Begin at this time: '2026-12-01 09:00'.")],
+    until: Annotated[str, typer.Option(help="End at this time, in the same form or as 17:00.")],
     pods: Annotated[str, typer.Option(help="Expect at most this number of pods at one time.")] = "",
     cpu: Annotated[str, typer.Option(help="CPU request of each pod.")] = "",
     memory: Annotated[str, typer.Option(help="Memory request of each pod.")] = "",
@@ -49,7 +51,9 @@ def add(
     weekly: Annotated[
         str, typer.Option(help="Repeat on these days of the week, e.g. Mon,Wed.")
     ] = "",
-    last: Annotated[str, typer.Option(help="End the series of --weekly after this day.")] = "",
+    last: Annotated[
+        str, typer.Option(help="End the series of --weekly after this day: 2026-12-18.")
+    ] = "",
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
@@ -77,7 +81,12 @@ def add(
 
 def remove(
     config: ConfigOption,
-    name: Annotated[str, typer.Argument(autocompletion=completion.events)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of an added event.", autocompletion=completion.events
+        ),
+    ],
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:

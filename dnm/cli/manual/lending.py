@@ -51,7 +51,11 @@ def lend(
     count: Annotated[
         int | None,
         typer.Argument(
-            metavar="[N]", help="Number of nodes.", min=1, max=10_000, show_default=False
+            metavar="[N]",
+            help="Number of nodes; leave it out with --node.",
+            min=1,
+            max=10_000,
+            show_default=False,
         ),
     ] = None,
     node_type: Annotated[

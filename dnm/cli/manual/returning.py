@@ -59,7 +59,7 @@ def return_(
     reason: ReasonOption = "",
     is_now: NowOption = False,
 ) -> list[str]:
-    """Fence lent nodes, and return each when its pods have ended or are evicted."""
+    """Cordon lent nodes, and return each when its pods have ended or are evicted."""
     if grace and not evicts:
         raise typer.BadParameter("it needs --evict", param_hint="--grace")
     length = parse_duration(

@@ -37,11 +37,11 @@ def check(
     config_path: PathOption = None,
     output: OutputOption = "text",
     deep: Annotated[
-        bool, typer.Option("--deep", help="Compare the cached cluster state with full lists.")
+        bool, typer.Option("--deep", help="Compare the stored cluster state with full lists.")
     ] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show passed checks too.")] = False,
 ) -> int:
-    """Check configuration, permissions and clusters."""
+    """Check configuration, permissions and both clusters."""
     from dnm.cli.terminal.paint import progress
 
     findings: list[Finding] = []

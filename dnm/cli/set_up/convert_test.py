@@ -20,9 +20,11 @@ _LONGEST = 160
 
 
 def convert_test(
-    node: Annotated[str, typer.Argument(help="Node that you have drained in Slurm.")],
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Node that you have drained in Slurm.")
+    ],
     rounds: Annotated[
-        int, typer.Option(help="Move the node there and back this often.", min=1, max=1000)
+        int, typer.Option(help="Move the node there and back this many times.", min=1, max=1000)
     ] = 1,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Pass this namespace to the hooks.")

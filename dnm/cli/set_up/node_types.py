@@ -73,7 +73,8 @@ def node_types_document(
 
 def check(
     types: Annotated[
-        list[str] | None, typer.Argument(help="Node types to check; default: all.")
+        list[str] | None,
+        typer.Argument(metavar="TYPE...", help="Node types to check; default: all."),
     ] = None,
     config_path: PathOption = None,
     output: OutputOption = "text",
@@ -94,7 +95,9 @@ def check(
 
 
 def render(
-    node_type: Annotated[str, typer.Argument(help="Node type, by its name in the configuration.")],
+    node_type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="Node type, by its name in the configuration.")
+    ],
     form: Annotated[
         Literal["kubelet", "dropin", "kubeadm-patch"],
         typer.Option("--format", help="Print this kind of file."),

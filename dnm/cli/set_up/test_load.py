@@ -64,7 +64,12 @@ class Load(Value, frozen=True):
 def test_load(
     config: ConfigOption,
     namespace: Annotated[
-        str, typer.Argument(help="Namespace of the pods.", autocompletion=completion.namespaces)
+        str,
+        typer.Argument(
+            metavar="NAMESPACE",
+            help="Namespace of the pods.",
+            autocompletion=completion.namespaces,
+        ),
     ],
     queue: Annotated[
         str,
@@ -83,7 +88,9 @@ def test_load(
     wait: Annotated[str, typer.Option(help="Follow the progress for at most this time.")] = "5m",
     delete: Annotated[
         bool,
-        typer.Option("--delete", help="Delete the loads of this instance there, or only --name."),
+        typer.Option(
+            "--delete", help="Delete this instance's test loads in the namespace, or only --name."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the manifest.")] = False,
     output: OutputOption = "text",
@@ -189,7 +196,8 @@ def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
     limits = by_path.get(queue.lower())
     leaves = [path for path, limits in by_path.items() if limits.is_leaf]
     if limits is None:
-        raise ConfigError(f"test load: there is no queue {queue}{values.suggest(queue, leaves)}")
+        hint = values.suggest(queue, leaves) or "; `dnm queues show` lists the queues"
+        raise ConfigError(f"test load: there is no queue {queue}{hint}")
     if not limits.is_leaf:
         below = [path for path in leaves if path.startswith(f"{queue.lower()}.")]
         raise ConfigError(
@@ -347,7 +355,10 @@ def find_queue(config: Config, load: Load) -> str:
     _check_amount("cpu", load.cpu, "cpu", "1000m")
     _check_amount("memory", load.memory, "memory", "2Gi")
     if not 0 <= load.replicas <= _MOST_REPLICAS:
-        raise ConfigError(f"test load: {load.replicas} replicas; write 0 to {_MOST_REPLICAS}")
+        raise ConfigError(
+            f"test load: --replicas {load.replicas} is out of range; write a number from 0 to "
+            f"{_MOST_REPLICAS}"
+        )
     return queue
 
 

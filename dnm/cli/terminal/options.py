@@ -12,27 +12,28 @@ from dnm.cli.terminal import completion
 from dnm.cli.terminal.commands import config_named_before, named_before
 from dnm.model.config import Config
 
-_CONFIG_HELP = "Read this configuration file; default: $DNM_CONFIG, else the file in /etc."
+_CONFIG = "Read this file; default: $DNM_CONFIG, else /etc/dynamic-node/dynamic_node_config.ini."
 
 
-DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG_HELP)]
+DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG)]
 PathOption = Annotated[
-    Path | None, typer.Option("--config", "-c", callback=named_before, help=_CONFIG_HELP)
+    Path | None, typer.Option("--config", "-c", callback=named_before, help=_CONFIG)
 ]
 # The file is read before the command begins.
 ConfigOption = Annotated[
     Config,
     typer.Option(
         "--config", "-c", callback=config_named_before, parser=Path, metavar="<path>",
-        help=_CONFIG_HELP, default_factory=NoneType, show_default=False,
+        help=_CONFIG, default_factory=NoneType, show_default=False,
     ),
 ]  # fmt: skip
 NamespaceOption = Annotated[
     str,
     typer.Option(
-        "--namespace", "-n", help="Monitored namespace.", autocompletion=completion.namespaces
+        "--namespace", "-n", help="Namespace that gets the nodes, one of monitored_namespaces.",
+        autocompletion=completion.namespaces,
     ),
-]
+]  # fmt: skip
 OutputOption = Annotated[
     Literal["text", "json", "yaml"],
     typer.Option("--output", "-o", help="Print text, json or yaml."),
@@ -43,15 +44,15 @@ NamesOption = Annotated[
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Record this reason in the history.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-ForOption = Annotated[str, typer.Option("--for", help="End after this time: 90m, 2h or 1d.")]
+ForOption = Annotated[str, typer.Option("--for", help="Last for this time: 90m, 2h or 1d.")]
 UntilOption = Annotated[
     str,
     typer.Option(
-        "--until", help="End at 17:00 or 2026-12-01T17:00, in events_zone or with an offset."
+        "--until", help="Last until 17:00 (in events_zone), 17:00+01:00 or 2026-12-01T17:00."
     ),
 ]
-NowOption = Annotated[bool, typer.Option("--now", help="Start a run at once.")]
-NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
+NowOption = Annotated[bool, typer.Option("--now", help="Start a run now; do not wait for one.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", autocompletion=completion.nodes)]
 
 
 def _nodes(text: str = "Names or host lists of nodes: a[001-004].", **more: Any) -> Any:

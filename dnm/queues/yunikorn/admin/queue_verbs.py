@@ -51,7 +51,8 @@ def check(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Files: queues.yaml or ConfigMap manifests; default: the cluster's document."
+            metavar="FILE...",
+            help="Files: queues.yaml or ConfigMap manifests; default: the cluster's document.",
         ),
     ] = None,
     config_path: PathOption = None,
