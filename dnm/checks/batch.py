@@ -36,7 +36,7 @@ def check_batch_nodes(
     claims, and how many nodes of each type can be lent."""
     program = config.node_convert_path
     if not program.exists():
-        yield skipped(f"they need {program}")
+        yield skipped(f"they need the converter {program}")
         return
     listed = NodeConvert(config, environ).list_nodes()
     if isinstance(listed, Unreadable):
@@ -82,8 +82,8 @@ def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterato
         elif isinstance(node_cap.cap, Share):
             why = "is not known" if batch is None else "is 0"
             yield doubtful(
-                f"{node_cap.line}: of how many nodes {why}, and no more are lent while it is",
-                "see to the line about batch nodes",
+                f"{node_cap.line}: the number of nodes {why}, so that dnm lends no more",
+                "fix the finding about batch nodes",
             )
 
 
@@ -123,8 +123,9 @@ def check_exclusions(
     named = {*registry.excluded, *registry.held}
     if missing := named - listed.nodes.keys() - registry.nodes.keys():
         yield doubtful(
-            f"a person holds or excludes {_short(missing)}, which the converter does not list",
-            "correct the names by 'dnm unhold' or 'dnm unexclude'; 'dnm nodes' shows all",
+            f"`dnm hold` or `dnm exclude` names {_short(missing)}, which the converter does not "
+            "list",
+            "correct the names with 'dnm unhold' or 'dnm unexclude'; 'dnm nodes' shows all",
         )
     if out and not listed.leaves_out:
         yield doubtful(
@@ -284,8 +285,8 @@ def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
         there = row.claim.account if row is not None and row.claim is not None else ""
         if entry.account and there != entry.account.lower():
             yield doubtful(
-                f"{name} is lent for {entry.account}, and Slurm charges {there or 'nobody'}",
-                "the log has why (the converter's lines of that lend); it is charged when it is "
+                f"{name} is lent for {entry.account}, and Slurm charges {there or 'no account'}",
+                "the converter's lines in the log of that lend show why; it is charged when it is "
                 "lent again",
             )
 

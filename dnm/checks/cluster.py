@@ -63,7 +63,7 @@ def check_cluster(
             yield fine(f"{kube.server} answers, version {read_version(kube.requests)}")
         except DnmError as error:
             yield wrong(str(error))
-            yield skipped("they need the API", "permissions, queues, pods")
+            yield skipped("they need the API server", "permissions, queues, pods")
             return
         yield from check_clock(kube)
         yield from check_permissions(config, kube)

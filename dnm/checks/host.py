@@ -120,7 +120,7 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
             yield wrong(f"{path} is missing", f"mkdir -p -m 755 {quote(str(path))}")
             continue
         if not path.is_dir():
-            yield wrong(f"{path} is no directory", "move the file away, or set state_dir")
+            yield wrong(f"{path} is not a directory", "move the file away, or set state_dir")
         elif distrust := find_distrust(path, info):
             yield wrong(distrust.problem, distrust.remedy)
         elif not os.access(path, os.W_OK | os.X_OK):
@@ -157,11 +157,11 @@ def check_lock(config: Config) -> Iterator[Finding]:
     text = f"{config.lock_path} is held by {holder.text}"
     if holder.is_foreign:
         yield wrong(
-            f"{text}, which is no run of dnm: nothing is done until it ends",
-            f"look at it, then 'kill {holder.pid}'",
+            f"{text}, which is not a run of dnm: dnm does nothing until it ends",
+            f"check the process, then 'kill {holder.pid}'",
         )
     else:
-        yield fine(f"{text}: a run or a verb is at work")
+        yield fine(f"{text}: a run or another command is active")
 
 
 @looks_at("registry")
@@ -239,19 +239,19 @@ def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterato
         errors = "; ".join(run.errors) or "no error is recorded"
         yield doubtful(f"it ended with code {run.exit_code}: {errors}")
     elif times.began is not None and not warnings:
-        end = "and ended well" if holder is None else f"and is at work: {holder.text}"
+        end = "and ended well" if holder is None else f"and is active: {holder.text}"
         yield fine(f"began {times.began:%Y-%m-%d %H:%M:%S} UTC {end}")
 
 
 @looks_at("syslog")
 def check_syslog(environ: Mapping[str, str]) -> Iterator[Finding]:
     if _SYSLOG.exists():
-        yield fine(f"{_SYSLOG} is there")
+        yield fine(f"{_SYSLOG} exists")
     elif is_console_log_asked(environ):
-        yield fine(f"there is no {_SYSLOG}, but DNM_LOG_CONSOLE: stderr has the log")
+        yield fine(f"there is no {_SYSLOG}, but DNM_LOG_CONSOLE is set: dnm logs to stderr")
     else:
         yield doubtful(
-            f"there is no {_SYSLOG}: what dnm does is not logged",
+            f"there is no {_SYSLOG}: dnm's log is lost",
             "start syslog or journald, or set DNM_LOG_CONSOLE=1 for dnm",
         )
 
@@ -277,7 +277,7 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
         from dnm.converters.settings import load_settings
 
         load_settings({}, environ, config.path)
-        yield fine(f"its section [node_convert] in {config.path} is right")
+        yield fine(f"its section [node_convert] in {config.path} is valid")
 
 
 def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -292,7 +292,7 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
             )
         elif value and is_too_short(value):
             yield doubtful(
-                f"{name} has fewer than {LEAST} characters: it is not blacked out",
+                f"{name} has fewer than {LEAST} characters: dnm does not hide it in its log",
                 "give it a longer value, or leave it out of pass_environment",
             )
 

@@ -49,11 +49,11 @@ def _for_opening(config: Config) -> Iterator[Permission]:
         step.kind for node_type in config.node_types.values() for step in node_type.readiness_checks
     }
     if "probe" in kinds:
-        why = "no node of a type with a probe is opened"
+        why = "nodes of a type with a probe never become ready for pods"
         yield Permission(verb="get", resource="podtemplates", without=why)
     if kinds & {"image", "images", "probe"}:
         yield Permission(verb="create", resource="pods", is_needed=False, without=_PULLS)
-        why = "dnm leaves its own pods on nodes that it has opened"
+        why = "dnm's own pods stay on nodes after the readiness checks"
         yield Permission(verb="delete", resource="pods", is_needed=False, without=why)
 
 

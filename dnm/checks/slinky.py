@@ -82,7 +82,7 @@ def judge_names(
         return
     managed = managed_nodes(nodes, batch)
     if not managed:
-        yield fine("slurm-bridge is at work, and on no Node that this Slurm knows by name")
+        yield fine("slurm-bridge is active, but manages no Node that this Slurm knows by name")
         return
     by_name = {node.name: node for node in nodes}
     for node_type, name in bare_types(config, registry, by_name, batch).items():
@@ -90,7 +90,7 @@ def judge_names(
             f"slurm-bridge taints Nodes that Slurm knows by name ({managed[0]} is one), and would "
             f"taint {name} as soon as it is lent: its pods would be evicted, so none of the type "
             f"{node_type} is lent",
-            "lend nodes of a Slurm that this slurm-bridge does not ask, or none (docs/slinky.md)",
+            "lend only nodes of a Slurm that this slurm-bridge does not use (docs/slinky.md)",
         )
 
 

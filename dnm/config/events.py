@@ -51,7 +51,7 @@ def event_name(text: str) -> str:
     """Returns the text if it is a valid event name, which becomes part of a reservation's name."""
     if not re.fullmatch(_NAME, text):
         raise ValueError(
-            f"'{shown(text)}' is no event name; write up to 52 of a-z, 0-9 and '-', with "
+            f"'{shown(text)}' is not an event name; write up to 52 of a-z, 0-9 and '-', with "
             "a letter or digit at both ends"
         )
     return text
@@ -61,7 +61,7 @@ def moment(text: str) -> datetime:
     """Returns the day and time that the text names, without a time zone."""
     match = re.fullmatch(rf"{_DAY}[ T]{_CLOCK}", text)
     if match is None:
-        raise ValueError("is no time; write e.g. 2026-12-01 09:00")
+        raise ValueError("is not a date and time; write e.g. 2026-12-01 09:00")
     return datetime.combine(day(match[1]), datetime.min.time()) + _since_midnight(match[2])
 
 
@@ -84,7 +84,7 @@ def day(text: str) -> date:
             raise ValueError
         parsed = date.fromisoformat(text)
     except ValueError as error:
-        raise ValueError("is no day; write e.g. 2026-12-01") from error
+        raise ValueError("is not a date; write e.g. 2026-12-01") from error
     return _in_our_years(parsed)
 
 
@@ -98,7 +98,7 @@ def _in_our_years(parsed: date) -> date:
 def _since_midnight(text: str) -> timedelta:
     hour, minute = map(int, text.split(":"))
     if minute > 59 or hour * 60 + minute > 24 * 60:
-        raise ValueError("is no time of a day; write 00:00 to 24:00")
+        raise ValueError("is not a time of day; write 00:00 to 24:00")
     return timedelta(hours=hour, minutes=minute)
 
 
@@ -112,9 +112,9 @@ def weekdays(text: str) -> tuple[int, ...]:
     days = values.names(text)
     for name in days:
         if name.lower() not in _DAYS:
-            raise ValueError(f"'{name}' is no day of the week; write Mon, Tue, Wed, Thu or so")
+            raise ValueError(f"'{name}' is not a day of the week; write e.g. Mon, Wed")
     if not days:
-        raise ValueError("names no day; write Mon, Tue, Wed, Thu or so, or leave it out")
+        raise ValueError("names no day; write e.g. Mon, Wed, or leave it out")
     return tuple(sorted({_DAYS.index(name.lower()) for name in days}))
 
 
@@ -290,7 +290,7 @@ def _parse_event(
     for place, line in enumerate(own):
         if is_malformed_event(line):
             problems.append(
-                f"line {of_event[place] + 1}: '{shown(line)}' is no section; write [event:NAME] "
+                f"line {of_event[place] + 1}: '{shown(line)}' is not a section; write [event:NAME] "
                 "where the line begins"
             )
             own[place] = f"[{name}]"
@@ -310,7 +310,7 @@ def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
             continue
         if header := HEADER.match(line):
             section = header[1]
-            problems.append(f"[{shown(section)}]: is no section [event:NAME]")
+            problems.append(f"[{shown(section)}]: is not a section [event:NAME]")
         elif not section:
             problems.append(
                 f"line {number + 1}: '{line_start(line)}' is outside the sections [event:NAME]"

@@ -182,8 +182,8 @@ def _queue_named_after(namespace: str, system: str, problems: list[str]) -> str:
     """Returns the queue of a namespace outside YuniKorn and Kueue: the namespace itself."""
     if namespace == "root":  # which would be the top of YuniKorn's queues
         problems.append(
-            "[settings] monitored_namespaces = root: a namespace of this name cannot be lent nodes "
-            f"with queue_system = {system}; give it another name"
+            "[settings] monitored_namespaces = root: dnm cannot lend nodes to a namespace of this "
+            f"name with queue_system = {system}; give it another name"
         )
     return namespace
 
@@ -253,7 +253,7 @@ def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
             if is_same or re.fullmatch(re.escape(prefix) + "[0-9]+", longer):
                 problems.append(
                     f"[node_type:{other}] name_prefix = {longer}: a node name such as {longer}001 "
-                    f"would also be one of the type {name} (prefix {prefix}); tell them apart"
+                    f"would also be one of the type {name} (prefix {prefix}); change one prefix"
                 )
 
 
@@ -273,12 +273,12 @@ def check_together(config: Config, queue_map: Path, problems: list[str]) -> None
 def _check_caps(config: Config, problems: list[str]) -> None:
     for policy in config.namespaces.values():
         if isinstance(policy.max_nodes, int) and policy.min_nodes > policy.max_nodes:
-            why = f"is above max_nodes = {policy.max_nodes}; lower it or raise that"
+            why = f"is above max_nodes = {policy.max_nodes}; lower it, or raise max_nodes"
             section = f"namespace:{policy.name}"
             problems.append(problem(section, "min_nodes", str(policy.min_nodes), why))
     least = sum(policy.min_nodes for policy in config.namespaces.values())
     if isinstance(most := config.max_converted_nodes, int) and least > most:
-        why = f"is below the sum of all min_nodes, {least}; raise it or lower those"
+        why = f"is below the sum of all min_nodes, {least}; raise it, or lower one of those"
         problems.append(problem("settings", "max_converted_nodes", str(most), why))
 
 

@@ -107,7 +107,7 @@ def floor(text: str) -> Floor:
         return Floor(nodes=int(text))
     percent = _percent(text)
     if percent is None:
-        raise ValueError("is not a floor; write a number of nodes, e.g. 10, or a percentage")
+        raise ValueError("is not a floor; write a number of nodes or a percentage, e.g. 10 or 5%")
     return Floor(percent=percent)
 
 

@@ -55,8 +55,8 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
         if not is_required:
             return None
         raise ConverterError(
-            f"there is no hook {path}: node-convert can't do this part of the work; write it "
-            "(examples are in etc/hooks/) or set hooks_dir"
+            f"the hook {path} is missing: node-convert needs it for this stage; write it "
+            "(examples are in etc/hooks/), or correct hooks_dir"
         ) from None
     except OSError as error:
         raise ConverterError(f"the hook {path} can't be read ({error.strerror})") from error

@@ -114,12 +114,12 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
     except OSError as irregular:
         if irregular.errno == errno.EFBIG:
             raise error(
-                f"{path} is larger than {largest} bytes: is it the right file?"
+                f"{path} is larger than {largest} bytes: check that it is the right file"
             ) from irregular
         if irregular.errno != errno.EINVAL:
             raise
         why = (irregular.strerror or "").removeprefix("it ")
-        raise error(f"{path} {why}: a regular file is needed there") from irregular
+        raise error(f"{path} {why}: put a regular file there, or correct the path") from irregular
 
 
 def read_regular(
@@ -132,7 +132,7 @@ def read_regular(
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
-            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a regular file"
             raise OSError(errno.EINVAL, f"it is {kind}", str(path))
         if judge is not None:
             judge(info)

@@ -110,7 +110,7 @@ def find_kubeconfig(config: Config) -> str:
     if os.environ.get(_SERVICE_HOST):
         return ""
     raise KubeError(
-        "no kubeconfig is found: set kubeconfig_path in the configuration, or KUBECONFIG, or "
+        "dnm found no kubeconfig: set kubeconfig_path in the configuration, or KUBECONFIG, or "
         f"write {home}"
     )
 
@@ -152,7 +152,7 @@ def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> 
         ConfigException,
     ) as error:  # fmt: skip
         raise KubeError(
-            f"can't use {source}: {printable(' '.join(str(error).split()), 600)}: fix it until "
+            f"can't use {source}: {printable(' '.join(str(error).split()), 600)}: correct it until "
             "'kubectl version' works with it"
         ) from error
 
@@ -183,7 +183,7 @@ def _load(path: Path) -> _File:
         # An empty file counts as a kubeconfig, as for kubectl.
         return msgspec.yaml.decode(content, type=_File | None) or _File()
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{path} is no kubeconfig: {error}") from error
+        raise ValueError(f"{path} is not a kubeconfig: {error}") from error
 
 
 def _find(
@@ -279,7 +279,7 @@ def _content(entry: _Entry, key: str) -> bytes:
         try:
             return base64.b64decode(data, validate=True)
         except binascii.Error as error:
-            raise ValueError(f"{key}-data is no base64: {error}") from error
+            raise ValueError(f"{key}-data is not base64: {error}") from error
     path = entry.value.get(key)
     return read_trusted(entry.base / path, _LARGEST, KubeError) if path else b""
 

@@ -213,7 +213,7 @@ def check_provider(provider: Any) -> None:
     if is_over:
         raise ValueError(
             "the id-token of its auth-provider oidc has ended, or ends within five minutes: renew "
-            "it by kubectl, or use an exec plug-in, which dnm runs by itself"
+            "it with kubectl, or use an exec plug-in, which dnm runs itself"
         )
 
 

@@ -66,7 +66,7 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
     file, data = cluster.certificate_authority, cluster.certificate_authority_data
     _refuse(
         (not server, "its cluster has no server"),
-        (not _is_url(server), f"its cluster has the server {server!r}: that is no URL"),
+        (not _is_url(server), f"its cluster has the server {server!r}: that is not a URL"),
         (file and data, "certificate-authority and certificate-authority-data are both given: "
          "keep one"),
         (cluster.insecure_skip_tls_verify and (file or data), "insecure-skip-tls-verify is true "

@@ -62,26 +62,26 @@ def can_i(
     }
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     rule = "create selfsubjectaccessreviews"
-    with api.asking(f"ask whether it may {verb} {resource}", rule), fault_point("kube.can_i"):
+    with api.asking(f"check whether dnm may {verb} {resource}", rule), fault_point("kube.can_i"):
         answer = api.session.ask(path, body)
         return msgspec.json.decode(answer.body, type=_Review).status.allowed
 
 
 def has_api(api: ApiRequests, version: str) -> bool:
     """Returns whether the server has this version of an API group. Raises KubeError."""
-    with api.asking(f"ask for the API {version}", "get /apis"), fault_point("kube.version"):
+    with api.asking(f"look up the API {version}", "get /apis"), fault_point("kube.version"):
         return api.read_or_none(f"/apis/{version}") is not None
 
 
 def read_version(api: ApiRequests) -> str:
     """Returns the server's version, e.g. v1.33.1. Raises KubeError."""
-    with api.asking("ask for the version", "get /version"), fault_point("kube.version"):
+    with api.asking("read the server's version", "get /version"), fault_point("kube.version"):
         return objects.read_version(api.session.read("/version").body)
 
 
 def read_server_time(api: ApiRequests) -> datetime:
     """Returns the time of the server's clock, to the second. Raises KubeError."""
-    with api.asking("ask for the time", "get /version"), fault_point("kube.server_time"):
+    with api.asking("read the server's time", "get /version"), fault_point("kube.server_time"):
         answer = api.session.read("/version")
         if answer.answered_at is None:
             raise ValueError(f"its header Date is {answer.date!r}")

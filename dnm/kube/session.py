@@ -93,7 +93,7 @@ def _open_connections(access: Access) -> PoolManager:
     """Returns the official client's pool of connections. dnm sends requests through urllib3,
     because the arguments of the client's `call_api` differ from release to release.
 
-    Raises KubeError for a proxy that is no HTTP proxy: dnm's own connections would bypass it."""
+    Raises KubeError for a proxy that is not an HTTP proxy: dnm's connections would bypass it."""
     from kubernetes.client import ApiClient  # commands that only read the registry do not need it
 
     disable_warnings(DependencyWarning)  # of a SOCKS proxy, which is refused below
@@ -104,8 +104,8 @@ def _open_connections(access: Access) -> PoolManager:
     except (HTTPError, ImportError):  # if urllib3 has no such proxies, or needs a library for them
         pass
     raise KubeError(
-        f"can't use {access.source}: the proxy {access.configuration.proxy} is no HTTP proxy: set "
-        "proxy-url or HTTPS_PROXY to an address http:// or https://"
+        f"can't use {access.source}: the proxy {access.configuration.proxy} is not an HTTP proxy: "
+        "set proxy-url or HTTPS_PROXY to an address http:// or https://"
     )
 
 

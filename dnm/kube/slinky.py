@@ -80,7 +80,7 @@ class _Settings(msgspec.Struct, rename="camel"):
 def read_versions(api: ApiRequests) -> tuple[str, ...]:
     """Returns the API versions of Slinky that the server serves, or none without Slinky. Raises
     KubeError."""
-    with api.asking(f"ask for the API group {GROUP}", "get /apis"), fault_point("kube.slinky"):
+    with api.asking(f"look up the API group {GROUP}", "get /apis"), fault_point("kube.slinky"):
         answer = api.read_or_none(f"/apis/{GROUP}")
         if answer is None:
             return ()
@@ -138,7 +138,7 @@ def parse_bridge(key: str, text: str) -> BridgeSettings:
     try:
         settings = msgspec.convert(yaml.safe_load(text), _Settings)
     except yaml.YAMLError as error:
-        raise ValueError(f"its config.yaml is no YAML: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"its config.yaml is not YAML: {str(error).splitlines()[0]}") from error
     selector = settings.managed_namespace_selector
     return BridgeSettings(
         key=key,

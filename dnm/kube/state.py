@@ -75,6 +75,6 @@ def _read_number(text: str) -> int:
     if is_number and -1 <= int(text) < HIGHEST:
         return int(text)
     raise ValueError(
-        f"its annotation {_NUMBER} is {printable(text, 40)!r}, which is no number of a run: remove "
-        "the annotation"
+        f"its annotation {_NUMBER} is {printable(text, 40)!r}, which is not the number of a run: "
+        "remove the annotation"
     )

@@ -118,7 +118,7 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 def read_version(text: str) -> int:
     """Returns a resourceVersion as a number for comparisons. Raises ValueError."""
     if not _VERSION.fullmatch(text):
-        raise ValueError(f"{clean(text, 40)!r} is no resourceVersion that can be compared")
+        raise ValueError(f"{clean(text, 40)!r} is not a resourceVersion that dnm can compare")
     return int(text)
 
 

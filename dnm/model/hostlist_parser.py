@@ -61,13 +61,13 @@ def _split(text: str) -> list[str]:
 def _choices(text: str, piece: str) -> list[str]:
     if not piece.startswith("["):
         if not _PLAIN.fullmatch(piece):
-            raise _refusal(text, f"{piece!r} is no part of a name")
+            raise _refusal(text, f"{piece!r} is not part of a name")
         return [piece]
     names: list[str] = []
     for entry in piece[1:-1].split(","):
         match = _RANGE.fullmatch(entry)
         if match is None:
-            raise _refusal(text, f"{entry!r} is no range of numbers")
+            raise _refusal(text, f"{entry!r} is not a range of numbers")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise _refusal(text, f"the range {entry!r} runs backwards")

@@ -76,7 +76,7 @@ def parse_exact(resource: str, text: str) -> int:
     amount = parse_kubernetes(resource, text)
     _, number, exponent = _split_quantity(resource, text)
     if exponent < 0 and number and (-exponent > _FAR_EXPONENT + _LONGEST or number % 10**-exponent):
-        raise QuantityError(f"{text!r} is no whole number")
+        raise QuantityError(f"{text!r} is not a whole number")
     return amount
 
 
@@ -87,7 +87,7 @@ def _split_quantity(resource: str, text: str) -> tuple[str, int, int]:
         raise QuantityError(f"{text[:20]!r}… is {len(text)} characters long")
     match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
-        raise QuantityError(f"{text!r} is no Kubernetes quantity")
+        raise QuantityError(f"{text!r} is not a Kubernetes quantity")
     sign, integral, fraction, suffix = match.groups(default="")
     number = int(integral + fraction)
     exponent = -len(fraction) + (3 if resource == "cpu" else 0)

@@ -61,7 +61,7 @@ def explain_refusal(
 ) -> str:
     """Returns the message why the registry of `this_host` may not act, and what to do. `seen` is
     the registry that acts. `registry` is its kind (`file`, `kubernetes`) if that differs."""
-    difference = ", of the same name but another" if seen.holder == this_host else ""
+    difference = ", another host of the same name" if seen.holder == this_host else ""
     deleted = "" if lease.registry else "; its Lease was deleted since"
     if registry == "kubernetes":
         there = printable(lease.registry, _LONGEST)
@@ -72,8 +72,8 @@ def explain_refusal(
         step = "Give one of the two another instance_id"
     return (
         f"another dnm acts as instance {instance}: {printable(seen.holder, _LONGEST)}"
-        f", last at {seen.at:%Y-%m-%d %H:%M:%S} UTC{deleted}. This is {this_host}{difference}: "
-        f"nothing is lent, returned or changed here. {step}. If dnm is stopped there for good, run "
+        f", last at {seen.at:%Y-%m-%d %H:%M:%S} UTC{deleted}. Nothing is lent, returned or changed "
+        f"here, on {this_host}{difference}. {step}. If dnm is stopped there for good, run "
         "`dnm takeover` here"
     )
 

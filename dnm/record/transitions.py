@@ -98,7 +98,7 @@ def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str
     order = next((order for order in after.orders if order.id == request.order), None)
     if order is not None:
         reason = f": {order.reason}" if order.reason else ""
-        return f"{order.requester} asked for it{reason}", Reason.ASKED_FOR.name
+        return f"{order.requester} requested it{reason}", Reason.ASKED_FOR.name
     status = after.last_run.queues.get(request.queue)
     return (status.reason, status.code) if status else ("", "")
 
@@ -226,7 +226,7 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
         yield line("emptying" if new.leaves else "kept", numbers=numbers)
     elif new.eviction is not None and new.eviction != old.eviction and old.eviction is not None:
         numbers = {"evicted": new.eviction.evicted - old.eviction.evicted}
-        reason = new.eviction.reason or "its pods were asked to leave, and none refused"
+        reason = new.eviction.reason or "its pods were evicted, and no eviction was refused"
         yield line("evicting", numbers=numbers, reason=reason)
     elif new.error and new.error != old.error:
         event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"

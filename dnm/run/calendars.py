@@ -47,7 +47,7 @@ def _read_directory(
             names = sorted(name for name in os.listdir(directory) if name.endswith(".ini"))
     except (OSError, ConfigError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        trouble = f"calendar = {directory}: can't be read: {why}"
+        trouble = f"calendar = {directory}: can't be read: {why}; correct the path, or create it"
         below = {
             path: kept_calendar
             for path, kept_calendar in kept.items()

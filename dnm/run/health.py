@@ -53,7 +53,7 @@ def judge_health(
     held = [f"{config.lock_path} is held by {holder.text}"] if holder else []
     held += [elsewhere] if elsewhere else []
     if holder is not None and holder.is_foreign:
-        return "person", f"{held[0]}, which is no run of dnm: nothing is done", _CRITICAL
+        return "person", f"{held[0]}, which is not a run of dnm: dnm does nothing", _CRITICAL
     # A run that begins again and again without an end is as bad as no run.
     last = times.began and min(times.began, times.ended or times.began)
     if last is None or now - last > 3 * config.check_interval:
@@ -117,7 +117,7 @@ def _warn_of_queue(queue: str, registry: Registry, now: datetime) -> Iterator[st
         if waited > _LONG:
             yield (
                 f"{queue}: a pod has been pending for {duration(waited)}: "
-                f"`dnm explain {queue}` says why"
+                f"`dnm explain {queue}` shows why"
             )
 
 
@@ -132,7 +132,7 @@ def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Itera
             floor = registry.last_run.queues[queue].floor
             yield (
                 f"{queue}: {count_of(missing, 'node')} of the {floor} that min_nodes or an event "
-                f"wants are missing: `dnm explain {queue}` says why"
+                f"requires are missing: `dnm explain {queue}` shows why"
             )
 
 
@@ -169,9 +169,9 @@ def warn_of_last_run(
     age = duration(now - run.began)
     is_old = now - run.began > 3 * config.check_interval
     if holder is not None:
-        return [f"the run that began {age} ago is still at work: {holder.text}"] if is_old else []
+        return [f"the run that began {age} ago is still active: {holder.text}"] if is_old else []
     if run.ended is None:
-        return [f"the run that began {age} ago is the last, and it is not known whether it ended"]
+        return [f"the run that began {age} ago is the last; dnm cannot tell whether it ended"]
     if run.took is None:
         return [
             f"the run that began {age} ago has not ended, and no process here executes "

@@ -230,7 +230,7 @@ def unpack(data: Mapping[str, str], name: str) -> bytes:
         packed = base64.b64decode(data[f"{name}.gz"], validate=True)
         content = unpacker.decompress(packed, LARGEST + 1)
     except zlib.error as error:
-        raise ValueError(f"{name}.gz is no gzip ({error})") from error
+        raise ValueError(f"{name}.gz is not gzip ({error})") from error
     if len(content) > LARGEST or not unpacker.eof:
         raise ValueError(f"{name}.gz is cut off, or has more than {LARGEST} bytes")
     return content

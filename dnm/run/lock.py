@@ -56,9 +56,9 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
     except Timeout as error:
         holder = find_lock_holder(path)
         by = f": {holder.text}" if holder else ""
-        raise LockedError(f"another run holds the lock {path}; it is left to finish{by}") from error
+        raise LockedError(f"another run holds the lock {path}{by}. Wait for its end") from error
     except OSError as error:
-        fix = "look at the disk that it is on, and at state_dir"
+        fix = "check its disk and state_dir"
         if isinstance(error, PermissionError):
             fix = f"run dnm as the owner of {path.parent}, or make it writable"
         elif isinstance(error, FileNotFoundError):
@@ -79,10 +79,10 @@ def find_open_lock(path: Path) -> Distrust | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(info.st_mode):
-        problem = f"the lock {path} is no regular file"
+        problem = f"the lock {path} is not a regular file"
         return Distrust(problem=problem, command=f"rm {quote(str(path))}")
     if info.st_uid not in (0, os.geteuid()):
-        return foreign(f"the lock {path}", str(path), info, "can hold it for ever")
+        return foreign(f"the lock {path}", str(path), info, "could hold it forever")
     if stat.S_IMODE(info.st_mode) & 0o077:
         mode = stat.S_IMODE(info.st_mode)
         return Distrust(
@@ -96,7 +96,7 @@ def _refuse_foreign(path: Path) -> None:
     holder = find_lock_holder(path)
     if holder is not None and holder.is_foreign:
         raise RegistryError(
-            f"the lock {path} is held by {holder.text}, which is no run of dnm: nothing is done "
-            f"until it ends; the lock is closed to that user now. Check it, then "
+            f"the lock {path} is held by {holder.text}, which is not a run of dnm: dnm does "
+            "nothing until it ends, and has closed the lock to that user. Check the process, then "
             f"'kill {holder.pid}'"
         )

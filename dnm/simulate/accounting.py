@@ -42,7 +42,7 @@ def parse_jobs(
     lines = text.splitlines()
     if len(lines) > MOST_JOBS:
         raise SimulationError(
-            f"{len(lines):,} jobs are more than {MOST_JOBS:,}: ask sacct for a shorter span"
+            f"{len(lines):,} jobs are more than {MOST_JOBS:,}: run sacct for a shorter time"
         )
     jobs, nodes, left_out, understood = [], dict[str, set[str]](), 0, 0
     for line in lines:

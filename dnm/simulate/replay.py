@@ -264,7 +264,7 @@ def classes_of(
     most = config.max_converted_nodes
     if isinstance(most, Share) and not jobs.jobs:
         raise SimulationError(
-            f"max_converted_nodes = {most}: of how many nodes the record does not say; give it the "
+            f"max_converted_nodes = {most}: the history does not show of how many nodes; add the "
             "jobs (--jobs), or a number (--set max_converted_nodes=10)"
         )
     for name, kind in config.node_types.items():

@@ -68,7 +68,7 @@ def parse_workload(content: bytes, config: Config, seed: int) -> Workload:
     try:
         file = msgspec.json.decode(content, type=WorkloadFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SimulationError(f"it is no workload: {error}; docs/simulate.md has one") from error
+        raise SimulationError(f"it is not a workload: {error}; docs/simulate.md has one") from error
     _check(file, config)
     return _workload(file, config, seed)
 
@@ -84,7 +84,7 @@ def _check(file: WorkloadFile, config: Config) -> None:
     for queue in sorted({pod.queue for pod in file.pods}):
         if queue not in file.queues or queue not in config.queues:
             raise SimulationError(
-                f"pods ask for the queue {queue}, which must be in queues and be monitored; "
+                f"pods request the queue {queue}, which must be in queues and be monitored; "
                 f"monitored are {', '.join(config.queues)}"
             )
     for kind in sorted({*file.nodes, *(job.node_type for job in file.jobs)}):

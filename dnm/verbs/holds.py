@@ -119,7 +119,9 @@ def find_resettable(config: Config, registry: Registry, name: str) -> Resettable
         return Resettable.NODE_TYPE
     lent = [fold_hostlist(registry.nodes)] if registry.nodes else []
     names = ", ".join([*lent, *sorted([*config.queues, *config.node_types])])
-    return Refusal(f"{name!r} is not a lent node, monitored queue or node type; known: {names}")
+    return Refusal(
+        f"{name!r} is not a lent node, monitored queue or node type; existing names: {names}"
+    )
 
 
 def reset(config: Config, registry: Registry, name: str, now: datetime) -> Registry | Refusal:

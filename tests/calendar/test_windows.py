@@ -119,10 +119,10 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "no namespace": ({"namespace": ""}, "is empty"),
     "neither": ({"nodes": ""}, "is empty"),
     "no time": ({"from": "tomorrow"}, "write e.g. 2026-12-01 09:00"),
-    "no day": ({"from": "2026-02-30 09:00"}, "is no day"),
+    "no day": ({"from": "2026-02-30 09:00"}, "is not a date"),
     "no clock": ({"from": "2026-02-03 25:00"}, "00:00 to 24:00"),
     "no minute": ({"until": "09:60"}, "00:00 to 24:00"),
-    "no weekday": ({"weekly": "Mo"}, "'Mo' is no day of the week"),
+    "no weekday": ({"weekly": "Mo"}, "'Mo' is not a day of the week"),
     "before its begin": ({"until": "2026-05-31 09:00"}, "is not after from"),
     "too long": ({"until": "2027-06-03 09:00"}, "more than 366 days"),
     "too long for a series": ({"until": "2026-06-09 09:00", "weekly": "Mon"}, "more than 7 days"),
@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "an end of no series": ({"last": "2026-07-01"}, "write weekly too"),
     "an end before it": ({"weekly": "Mon", "last": "2026-05-01"}, "is before from"),
     "none is left": ({"weekly": "Tue", "last": "2026-06-01"}, "no day of the series is left"),
-    "no weekday at all": ({"weekly": ","}, "names no day; write Mon"),
+    "no weekday at all": ({"weekly": ","}, "names no day; write e.g. Mon"),
     "the last midnight": ({"from": "9999-12-31 24:00"}, "write a year from 1970 to 2999"),
     "the last evening": ({"from": "9999-12-31 23:00", "until": "22:00"}, "a day of 9999"),
     "too far": ({"until": "3000-01-01 00:00"}, "a day of 3000"),
@@ -151,7 +151,7 @@ def test_malformed_event_key_is_reported(entries: dict[str, str], expected: str)
 def test_missing_event_keys_are_reported() -> None:
     problems: list[str] = []
     assert read_event("W_1", "event:W_1", {}, "UTC", problems) is None
-    words = ("no event name", "the namespace", "from = ", "until = ")
+    words = ("not an event name", "the namespace", "from = ", "until = ")
     assert all(word in text for word, text in zip(words, problems, strict=True))
 
 

@@ -183,7 +183,7 @@ def test_event_time_is_read_in_its_zone_or_offset(text: str, expected: str) -> N
 
 
 def test_malformed_event_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no time; write"):
+    with pytest.raises(ValueError, match="is not a date and time; write"):
         moment_at("tomorrow", "UTC")
     with pytest.raises(ValueError, match="a year from 1970 to 2999"):
         moment_at("9999-12-31T23:00-12:00", "UTC")

@@ -137,7 +137,7 @@ def test_explain_suggests_names_for_an_unknown_object(scene: Scene, name: str) -
     done = scene.site.command("explain", name)
     assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
     assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
-    assert (f"Other names: {QUEUE}" in done.stderr) is (name == QUEUE[:-1]), "nearly right"
+    assert (f"Existing names: {QUEUE}" in done.stderr) is (name == QUEUE[:-1]), "nearly right"
 
 
 def test_explain_names_a_namespace_that_is_also_a_queue_once(
@@ -146,7 +146,7 @@ def test_explain_names_a_namespace_that_is_also_a_queue_once(
     build_site(sandbox, 3, "none")
     site = Site(sandbox, tmp_path / "site", queue_system="none")
     done = site.command("explain", "dve")
-    assert done.returncode == 2 and "Other names: dev. Write" in done.stderr
+    assert done.returncode == 2 and "Existing names: dev. Write" in done.stderr
     assert "queue document" not in done.stderr
 
 
@@ -255,7 +255,7 @@ def test_check_and_nodes_report_the_nodes_available_for_lending(site: Site, name
     assert (output == message) == ("are available" in message)
 
 
-UNKNOWN = "of how many nodes is not known, and no more are lent while it is"
+UNKNOWN = "the number of nodes is not known, so that dnm lends no more"
 # Settings -> output of `dnm check` for each cap.
 SHARES = {
     "a number": ({"max_converted_nodes": "2"}, "✓ caps: {} = 2: at most 2 of {}, 66.7 %"),
@@ -288,7 +288,7 @@ def test_check_reports_the_nodes_behind_a_percentage_cap(site: Site, name: str) 
     settings, message = SHARES[name]
     site.change(**settings)
     message = message.format("max_converted_nodes", "3 batch nodes")
-    assert f"{message}\n" in site.command("check", "--wide").stdout.replace(" → see to", "\n")
+    assert f"{message}\n" in site.command("check", "--wide").stdout.replace(" → fix the", "\n")
 
 
 def test_check_reports_the_nodes_behind_a_namespace_percentage(site: Site) -> None:

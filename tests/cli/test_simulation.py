@@ -256,7 +256,10 @@ QUESTIONS = {
         ("--set", "max_conversions_per_run=9", "--set", "max_converted_nodes=-1"),
         "dnm: --set max_converted_nodes=-1: ",
     ),
-    "no value": (("--set", "headroom"), "--set 'headroom' is not a change: write KEY=VALUE"),
+    "no value": (
+        ("--set", "headroom"),
+        "--set 'headroom' is not a change: write e.g. headroom=0.8",
+    ),
     "no time": (("--since", "yesterday"), "--since 'yesterday' is not a time"),
     "no record of that time": (
         ("--since", "1m"),
@@ -264,7 +267,7 @@ QUESTIONS = {
     ),
     "a workload that is not there": (("--workload", "/nowhere"), "cannot read /nowhere"),
     "a workload that is a directory": (("--workload", "/tmp"), "cannot read"),
-    "a workload that is none": (("--workload", "/etc/passwd"), "it is no workload"),
+    "a workload that is none": (("--workload", "/etc/passwd"), "it is not a workload"),
     "jobs that are none": (("--jobs", "/etc/passwd"), "no line is one of sacct"),
     "jobs beside a workload": (
         ("--workload", "/etc/passwd", "--jobs", "/etc/passwd"),

@@ -59,7 +59,8 @@ def test_missing_nodes_of_min_nodes_are_a_warning(sandbox: Sandbox, site: Site) 
     site.run()
     assert site.registry.last_run.queues[QUEUE].floor == 2
     message = json.loads(site.command("status", "-o", "json").stdout)["warnings"]
-    assert f"{QUEUE}: 2 nodes of the 2 that min_nodes or an event wants are missing: " in message[0]
+    missing = f"{QUEUE}: 2 nodes of the 2 that min_nodes or an event requires are missing: "
+    assert missing in message[0]
 
 
 def test_live_status_shows_the_present_and_no_plan(sandbox: Sandbox, site: Site) -> None:

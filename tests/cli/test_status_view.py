@@ -264,7 +264,7 @@ QUIET = [
     pytest.param({"limit": {}}, {}, "", id="no-limit"),
     pytest.param(
         {"waits_since": f"{NOW - timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}"}, {},
-        f"{QUEUE}: a pod has been pending for 3 h 0 min: `dnm explain {QUEUE}` says why",
+        f"{QUEUE}: a pod has been pending for 3 h 0 min: `dnm explain {QUEUE}` shows why",
         id="waits",
     ),
     pytest.param(
@@ -278,8 +278,8 @@ QUIET = [
     pytest.param({}, {"orders": (an_order(until=NOW),)}, "", id="order-over"),
     pytest.param(
         {"floor": 3}, {"nodes": {"a001": a_lent_node()}},
-        f"{QUEUE}: 2 nodes of the 3 that min_nodes or an event wants are missing: "
-        f"`dnm explain {QUEUE}` says why", id="floor",
+        f"{QUEUE}: 2 nodes of the 3 that min_nodes or an event requires are missing: "
+        f"`dnm explain {QUEUE}` shows why", id="floor",
     ),
     pytest.param(
         {"floor": 3}, {"nodes": {"a001": a_lent_node()}, "requests": (a_request(count=2),)}, "",

@@ -123,7 +123,7 @@ def test_queue_that_is_no_label_value_is_in_the_annotation_only(config: Config) 
         pytest.param({"cpu": "many"}, "--cpu many is not an amount", id="cpu"),
         pytest.param({"memory": "0"}, "--memory 0 is not an amount", id="memory"),
         pytest.param({"image": ""}, "--image '' is not an image; write", id="image"),
-        pytest.param({"replicas": -1}, "write 0 to", id="replicas"),
+        pytest.param({"replicas": -1}, "from 0 to", id="replicas"),
     ],
 )
 def test_wrong_load_options_are_refused(

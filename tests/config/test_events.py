@@ -77,14 +77,14 @@ WRONG: dict[str, tuple[str, list[str], dict[str, str]]] = {
     "a header without its end": (
         "[event:w\nnodes = 1\n",
         [],
-        {"w": "'[event:w' is no section; write [event:NAME] where"},
+        {"w": "'[event:w' is not a section; write [event:NAME] where"},
     ),
     "a header that is indented": (
         " [event:w]\nnodes = 1\n",
         [],
-        {"w": "' [event:w]' is no section"},
+        {"w": "' [event:w]' is not a section"},
     ),
-    "a header in capitals": ("[Event: w]\nnodes = 1\n", [], {"w": "'[Event: w]' is no section"}),
+    "a header in capitals": ("[Event: w]\nnodes = 1\n", [], {"w": "'[Event: w]' is not a section"}),
     "more lines than an event has": (
         EVENT + "x = 1\n" * 1_000,
         [],

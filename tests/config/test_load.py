@@ -308,7 +308,7 @@ def test_queue_system_of_one_namespace_can_differ(tmp_path: Path) -> None:
 
 def test_namespace_named_root_cannot_be_without_a_queue_system(tmp_path: Path) -> None:
     text = "[settings]\nmonitored_namespaces = root\nqueue_system = none\n"
-    assert "monitored_namespaces = root: a namespace of this name" in refusal(
+    assert "monitored_namespaces = root: dnm cannot lend nodes" in refusal(
         write(tmp_path / "dnm.ini", text)
     )
 
@@ -377,7 +377,7 @@ BAD = {
     "suffix": ("reversion_idle_seconds = 10y", "is not a duration; write seconds"),
     "interval-days": ("check_interval_seconds = 2d", "is out of range"),
     "interval-zero": ("check_interval_seconds = 0", "out of range"),
-    "floor-word": ("batch_floor = some", "write a number of nodes, e.g. 10, or a"),
+    "floor-word": ("batch_floor = some", "write a number of nodes or a percentage, e.g."),
     "floor-above-all": ("batch_floor = 101%", "or a percentage"),
     "floor-negative": ("batch_floor = -1", "is not a floor"),
     "blank": ("[namespace:dev]\ncharge_account = a b", "is not a name that Slurm accepts"),
@@ -452,8 +452,8 @@ BAD = {
     "effect": ("[node_type:g]\ntaints = a=b:Nosched", "did you mean 'NoSchedule'?"),
     "taint-twice": ("[node_type:g]\ntaints = a:NoExecute, a=1:NoExecute", "give it once"),
     "prefix-of-nodes": ("[node_type:g]\nname_prefix = G", "write a-z"),
-    "overlapping-prefixes": ("[node_type:g]\n[node_type:g1]\n", "tell them apart"),
-    "same": ("[node_type:g]\n[node_type:h]\nname_prefix = g", "tell them apart"),
+    "overlapping-prefixes": ("[node_type:g]\n[node_type:g1]\n", "change one prefix"),
+    "same": ("[node_type:g]\n[node_type:h]\nname_prefix = g", "change one prefix"),
     "type-alphabet": ("[node_type:g g]\nname_prefix = g", "is not a node type"),
     "type-unprintable": ("[node_type:g] \v [settings]", "is not a node type"),
     "label-grows-too-long": ("[node_type:g]\nlabels = {namespace}-" + "x" * 61 + "=1",
@@ -539,7 +539,7 @@ def test_directory_pipe_loop_binary_and_giant_are_refused(tmp_path: Path) -> Non
     tmp_path.chmod(0o755)
     for name, expected in (
         (".", "is a directory"),
-        ("pipe", "no regular file"),
+        ("pipe", "not a regular file"),
         ("loop", "can't be read (Too many"),
         ("nul", "NUL"),
         ("latin", "(line 2): save it as UTF-8"),

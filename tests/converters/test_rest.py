@@ -286,7 +286,7 @@ BAD_DAYS = [
     # messages of 22.05, 24.11 and 26.05 on the lab
     pytest.param(
         errors("500 INTERNAL ERROR", error="Unspecified error", errno=-1),
-        SlurmError, "is away, or it does not take the user .*22.05 does not say which", id="22.05",
+        SlurmError, "is down, or it rejects the user .*22.05 does not say which", id="22.05",
     ),
     pytest.param(
         errors("502 x", description="Failure to query nodes", error_number=1800, error=AWAY),
@@ -295,7 +295,7 @@ BAD_DAYS = [
     pytest.param(
         errors("511 Network Authentication Required", description="Failure to query nodes",
                error_number=1007, error="Protocol authentication error"),
-        SlurmError, "does not take .*Protocol authentication error", id="bad-token",
+        SlurmError, "rejects .*Protocol authentication error", id="bad-token",
     ),
     pytest.param(
         errors(description="Failure to query node n99", error_number=0, error="No error"),
@@ -406,7 +406,7 @@ def test_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: Path
     file = token_file(tmp_path, form.format(secret))
     message = errors("511 x", error_number=1007, error="Protocol authentication error")
     server = ScriptedServer([specification(ALL, 42), message], closes=True)
-    with server, pytest.raises(SlurmError, match=f"take the token of {file}") as caught:
+    with server, pytest.raises(SlurmError, match=f"rejects the token of {file}") as caught:
         SlurmRestClient(server.url, file).read_nodes()
     for asked in server.asked:
         headers = {name.lower(): value for name, value in asked.headers.items()}

@@ -34,7 +34,7 @@ def test_path_that_is_no_file_is_refused_without_blocking(tmp_path: Path, kind: 
         os.mkfifo(path)
     elif kind == "directory":
         path.mkdir()
-    with pytest.raises(OSError, match=r"it is (no regular file|a directory)"):
+    with pytest.raises(OSError, match=r"it is (not a regular file|a directory)"):
         read_regular(path, 100)
 
 

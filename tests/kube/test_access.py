@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     ),
     "two authorities": (BOTH_CA, {}, {}, "both given"),
     "missing file": ({"certificate-authority": "none.pem"}, {}, {}, "No such file"),
-    "no base64": ({"certificate-authority-data": "###"}, {}, {}, "no base64"),
+    "not base64": ({"certificate-authority-data": "###"}, {}, {}, "not base64"),
     "no key": ({}, {"client-certificate": "client.pem"}, {}, "only one is given"),
     "files and data": ({}, {**FILES, **DATA}, {}, "keep one"),
     "two ways": ({}, {"token": "a", "username": "b"}, {}, "keep one"),
@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     "no context": ({}, {}, {"current-context": ""}, "no current-context"),
     "no user": ({}, {}, {"users": []}, "'u' is not among"),
     "no server": ({"server": ""}, {}, {}, "has no server"),
-    **{f"server {url}": ({"server": url}, {}, {}, "that is no URL")
+    **{f"server {url}": ({"server": url}, {}, {}, "that is not a URL")
        for url in ("x", "ftp://x", "http://", "http://[x")},
     "a space in a token": ({}, {"token": "ab c"}, {}, "has spaces"),
     "a header in a token": ({}, {"token": "a\nX-Other: b"}, {}, "has spaces"),
@@ -221,7 +221,7 @@ def test_unsupported_kubeconfig_setting_is_refused(tmp_path: Path, name: str) ->
         authorization(load_access(a_config(kubeconfig_path=path)))
     output = str(refusal.value)
     assert f"can't use the kubeconfig {path}" in output
-    assert "has spaces" in why or "fix it until 'kubectl version' works" in output
+    assert "has spaces" in why or "correct it until 'kubectl version' works" in output
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "7", "\x00", "a: &a [*a]", "- - - -"])
@@ -268,7 +268,7 @@ def test_kubeconfig_is_searched_in_configuration_environment_and_home(
             "KUBECONFIG=/none:/x: there is no such file. Correct the variable",
             id="variable",
         ),
-        pytest.param(None, "", "no kubeconfig is found: set kubeconfig_path", id="nothing at all"),
+        pytest.param(None, "", "dnm found no kubeconfig: set kubeconfig_path", id="nothing at all"),
     ],
 )
 def test_missing_kubeconfig_is_an_error_with_the_next_step(
@@ -283,7 +283,7 @@ def test_missing_kubeconfig_is_an_error_with_the_next_step(
     ("named", "sentence"),
     [("x" * 5000, "File name too long: .* kubeconfig_path to a file that this user may read$"),
      ("~no-user-here/x", "KUBECONFIG=~no-user-here/x: there is no such file. Correct the variable"),
-     ("", "no kubeconfig is found: set kubeconfig_path")],
+     ("", "dnm found no kubeconfig: set kubeconfig_path")],
     ids=["nothing that can be seen", "no such user", "no home"],
 )  # fmt: skip
 def test_unreachable_kubeconfig_is_an_error_with_the_next_step(
@@ -590,5 +590,5 @@ def test_pipe_or_endless_credential_file_is_refused_without_blocking(
     if key == "client-key":
         user["client-certificate"] = "client.pem"
     path = a_kubeconfig(tmp_path, cluster, user)
-    with pytest.raises(KubeError, match=r"no regular file|larger than"):
+    with pytest.raises(KubeError, match=r"not a regular file|larger than"):
         load_access(a_config(tmp_path, kubeconfig_path=path))

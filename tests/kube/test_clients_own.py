@@ -211,7 +211,7 @@ def test_client_prints_when_it_chooses_the_service_account(
     with pytest.raises(ConfigException, match="Service host/port is not set"):
         load_config(client_configuration=Configuration())
     assert capsys.readouterr().out
-    with pytest.raises(KubeError, match="no kubeconfig is found: set kubeconfig_path"):
+    with pytest.raises(KubeError, match="dnm found no kubeconfig: set kubeconfig_path"):
         load_access(a_config())
     assert not capsys.readouterr().out
 

@@ -391,7 +391,7 @@ def test_page_buffer_may_be_overwritten_after_it_was_added() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        pytest.param({"containers": [a_container(cpu="much")]}, "'much' is no", id="no quantity"),
+        pytest.param({"containers": [a_container(cpu="much")]}, "'much' is not", id="no quantity"),
         pytest.param({"containers": [a_container(cpu="-1")]}, "asks for -1000 of cpu",
                      id="minus"),
         pytest.param({"containers": [{"resources": {"requests": [1]}}]}, "Expected", id="a list"),
@@ -399,7 +399,7 @@ def test_page_buffer_may_be_overwritten_after_it_was_added() -> None:
         pytest.param({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "topologyKey",
                      id="no topology"),
         pytest.param({"volumes": [{"persistentVolumeClaim": 1}]}, "Expected", id="no claim"),
-        pytest.param({"containers": [a_container(**{"cpu": "\u001b[31m"})]}, "no Kubernetes",
+        pytest.param({"containers": [a_container(**{"cpu": "\u001b[31m"})]}, "not a Kubernetes",
                      id="escape"),
     ],
 )  # fmt: skip

@@ -195,7 +195,7 @@ def test_next_reference_object_is_the_last_changed_object(line: bytes, witness: 
 
 @pytest.mark.parametrize("text", ["", "0x1", " 1", "01", "1.0", "\u0661", "9" * 20, "-1"])
 def test_resource_versions_are_plain_numbers(text: str) -> None:
-    with pytest.raises(ValueError, match="no resourceVersion that can be compared"):
+    with pytest.raises(ValueError, match="not a resourceVersion that dnm can compare"):
         read_version(text)
 
 

@@ -81,7 +81,7 @@ def test_killed_sandbox_server_is_noticed(place: Path, capsys: pytest.CaptureFix
     os.kill(server.pid, signal.SIGKILL)
     os.waitpid(server.pid, 0)
     assert down(place) == 0
-    assert "had ended by itself" in capsys.readouterr().out
+    assert "had ended already" in capsys.readouterr().out
 
 
 def test_outdated_server_file_does_not_stop_sandbox_up(place: Path) -> None:
@@ -106,7 +106,7 @@ def test_foreign_directory_is_left_unchanged(
 ) -> None:
     (tmp_path / "thesis.tex").touch()
     assert up(tmp_path) == 1
-    assert "is not empty and is no sandbox's directory" in capsys.readouterr().err
+    assert "is not empty and not of a sandbox" in capsys.readouterr().err
     assert down(tmp_path / "missing") == 1
     assert "there is no sandbox in" in capsys.readouterr().err
     assert up(tmp_path / "thesis.tex") == 1

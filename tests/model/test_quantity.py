@@ -41,7 +41,7 @@ def test_kubernetes_quantities_are_rounded_up_like_in_yunikorn(
 ) -> None:
     for resource, amount in (("cpu", milli), ("memory", whole)):
         if amount is None:
-            with pytest.raises(QuantityError, match="is no Kubernetes quantity"):
+            with pytest.raises(QuantityError, match="is not a Kubernetes quantity"):
                 parse_kubernetes(resource, text)
         else:
             assert parse_kubernetes(resource, text) == amount

@@ -199,7 +199,7 @@ WHO = [
     refused("a token and a name", with_token(PASSWORD)),
     refused("a certificate without its key", a_user({"client-certificate": "cert.pem"})),
     refused("a certificate in a file and as data", with_cert({"client-certificate": "cert.pem"})),
-    refused("a certificate that is no base64", with_cert({"client-certificate-data": "###"})),
+    refused("a certificate that is not base64", with_cert({"client-certificate-data": "###"})),
     refused("a key of another certificate", another_key),
     refused("nobody", a_user({})),
     taken("an id-token", lambda kit: kit.document(oidc(kit))),

@@ -130,7 +130,7 @@ def test_each_slurmrestd_failure_has_its_sentence(rest_lab: RestLab, tmp_path: P
     forged = tmp_path / "forged"
     forged.touch(0o600)
     forged.write_text(f"{begin}.{signature[::-1]}")
-    expected = unclear if old else "slurmctld does not take the token of"
+    expected = unclear if old else "slurmctld rejects the token of"
     assert re.search(expected, error_of(forged)), error_of(forged)
     short = write_token(lab, tmp_path / "short", seconds=2)
     time.sleep(3)

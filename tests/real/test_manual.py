@@ -120,5 +120,5 @@ def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: Mak
     assert {verb["event"] for verb in verbs} >= {"lend", "resume"}
     assert all(verb["requester"] and verb["host"] for verb in verbs)
     evicting = [entry for entry in history(site, "a004") if entry["event"] == "evicting"]
-    was_refused = ["none refused" not in entry["reason"] for entry in evicting]
+    was_refused = ["no eviction was refused" not in entry["reason"] for entry in evicting]
     assert was_refused == [True, False], evicting

@@ -143,7 +143,7 @@ def test_json_history_has_each_line_on_disk(day: Day) -> None:
 
 
 def test_empty_history_answer_suggests_a_longer_span(day: Day) -> None:
-    more = "; add `--since 400d` to go further back"
+    more = "; add `--since 400d` to see older lines"
     asked = {
         "7d": f"in the last 7d{more}",
         "400d": "in the last 400d",
@@ -151,7 +151,7 @@ def test_empty_history_answer_suggests_a_longer_span(day: Day) -> None:
     }
     for since, message in asked.items():
         done = day.site.command("history", "zzz", "--since", since)
-        assert done.stdout == f"nothing is recorded of zzz {message}\n"
+        assert done.stdout == f"nothing is recorded about zzz {message}\n"
 
 
 def test_command_without_a_phase_change_is_shown_without_an_arrow() -> None:

@@ -65,14 +65,14 @@ FILES: dict[str, tuple[str, str | bytes | None, dict[str, int], str]] = {
         "b.ini: [event:c] nodes = x: is not a whole number"),
     "another section": (
         "b.ini", EVENT.format("b", 2) + "[settings]\nx = 1\n", {"a": 1, "b": 2, "c": 3},
-        "b.ini: [settings]: is no section [event:NAME]"),
+        "b.ini: [settings]: is not a section [event:NAME]"),
     "a header without its end": (
         "b.ini", EVENT.format("b", 7) + EVENT.format("c", 9).replace("]", ""),
         {"a": 1, "b": 7, "c": 3},
-        "'[event:c' is no section; write [event:NAME] where the line begins"),
+        "'[event:c' is not a section; write [event:NAME] where the line begins"),
     "a header that is mistyped": (
         "b.ini", EVENT.format("b", 7) + EVENT.format("c", 9).replace("event", "evnt"),
-        {"a": 1, "b": 7, "c": 3}, "[evnt:c]: is no section [event:NAME]"),
+        {"a": 1, "b": 7, "c": 3}, "[evnt:c]: is not a section [event:NAME]"),
     "no header": (
         "b.ini", "nodes = 7\n" + EVENT.format("b", 7), {"a": 1, "b": 7, "c": 3},
         "line 1: 'nodes' is outside the sections"),
@@ -85,7 +85,7 @@ def test_named_pipe_does_not_block_reading_of_calendars(of_files: Place) -> None
     path.unlink()
     os.mkfifo(path)
     nodes, (trouble,) = of_files.read()
-    assert nodes == {"a": 1, "b": 2, "c": 3} and "no regular file" in trouble
+    assert nodes == {"a": 1, "b": 2, "c": 3} and "not a regular file" in trouble
 
 
 def test_event_file_larger_than_the_registry_bound_keeps_its_previous_events(
@@ -102,7 +102,10 @@ def test_events_dir_that_is_a_file_is_reported(tmp_path: Path) -> None:
     place.write("events.ini", EVENT.format("a", 1))
     assert place.read() == (
         {},
-        (f"calendar = {tmp_path}/events.ini: can't be read: Not a directory",),
+        (
+            f"calendar = {tmp_path}/events.ini: can't be read: Not a directory; correct the path, "
+            "or create it",
+        ),
     )
 
 

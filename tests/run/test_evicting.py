@@ -137,7 +137,7 @@ def test_result_of_evictions_is_recorded_and_logged(tmp_path: Path) -> None:
 def test_eviction_without_refusals_records_a_reason(tmp_path: Path) -> None:
     (line,) = evict(tmp_path, on_a001(a_pod("p"))).registry.memory.unwritten
     assert (line.event, line.reason) == (
-        "evicting", "its pods were asked to leave, and none refused",
+        "evicting", "its pods were evicted, and no eviction was refused",
     )  # fmt: skip
 
 

@@ -354,7 +354,7 @@ def test_first_write_to_a_secret_without_number_takes_the_lease_too(
 def test_malformed_registry_number_is_reported(sandbox: Sandbox, east: Host, number: str) -> None:
     wrote(east, ONE)
     sandbox.edit("secrets", NAME, annotated(number), "dnm")
-    with pytest.raises(KubeError, match="no number of a run: remove the annotation"):
+    with pytest.raises(KubeError, match="not the number of a run: remove the annotation"):
         east.run().read()
 
 

@@ -81,7 +81,7 @@ def test_lock_file_of_another_owner_is_accepted(config: Config) -> None:
 def test_lock_path_that_is_no_file_is_refused(config: Config) -> None:
     config.lock_path.unlink()
     config.lock_path.symlink_to("elsewhere")
-    with pytest.raises(RegistryError, match="no regular file: run 'rm "), run_lock(config):
+    with pytest.raises(RegistryError, match="not a regular file: run 'rm "), run_lock(config):
         pass
 
 
@@ -127,7 +127,10 @@ def test_lock_holder_is_reported_with_its_time(config: Config) -> None:
         lock_holder = find_lock_holder(config.lock_path)
         assert lock_holder is not None and lock_holder.pid == pid and not lock_holder.is_foreign
         assert lock_holder.text.startswith(f"process {pid} of ") and " UTC" in lock_holder.text
-        with pytest.raises(LockedError, match=f"left to finish: process {pid} "), run_lock(config):
+        with (
+            pytest.raises(LockedError, match=f"converted_nodes.lock: process {pid} "),
+            run_lock(config),
+        ):
             pass
         (finding,) = check_lock(config)
         assert finding.result is CheckResult.OK and f"process {pid} " in finding.text

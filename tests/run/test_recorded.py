@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
     ("run", "warning"),
     [
         pytest.param(LastRun(), "no run yet", id="never"),
-        pytest.param(LastRun(began=NOW - MINUTE), "it is not known whether it ended", id="first"),
+        pytest.param(LastRun(began=NOW - MINUTE), "dnm cannot tell whether it ended", id="first"),
         pytest.param(
             LastRun(began=NOW - MINUTE, ended=NOW - 2 * MINUTE),
             "has not ended",

@@ -275,7 +275,7 @@ def test_kill_while_access_is_changed_does_not_widen_access(tmp_path: Path, when
 def test_named_pipe_as_registry_does_not_block(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     os.mkfifo(config.converted_nodes_path, 0o600)
-    with pytest.raises(RegistryError, match="is no regular file"):
+    with pytest.raises(RegistryError, match="is not a regular file"):
         load_registry(config, NOW)
 
 

@@ -163,7 +163,9 @@ def test_percentage_cap_refers_to_the_nodes_that_jobs_name(lines: list[HistoryLi
     )
     made = make_workload(read(lines), config, REGISTRY, jobs, seed=1)
     assert made.classes["a"].count == 2 * NODES + 2 and made.cap == NODES + 1
-    with pytest.raises(SimulationError, match=r"= 50%: of how many nodes the record does not say"):
+    with pytest.raises(
+        SimulationError, match=r"= 50%: the history does not show of how many nodes"
+    ):
         make_workload(read(lines), config, REGISTRY, Accounting(), seed=1)
 
 

@@ -51,8 +51,8 @@ def test_gang_pods_of_a_workload_file_start_together() -> None:
 
 
 WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
-    "no JSON": (b"{", "it is no workload: Input data was truncated"),
-    "bytes that are no text": (b"\xff\xfe", "it is no workload"),
+    "no JSON": (b"{", "it is not a workload: Input data was truncated"),
+    "bytes that are no text": (b"\xff\xfe", "it is not a workload"),
     "another schema": ({"schema": "dnm.workload/9"}, "schema = 'dnm.workload/9': this dnm plays"),
     "an unknown key": ({"pod": []}, "unknown field `pod`"),
     "a time before it begins": ({"pods": [{**PODS, "at": -1}]}, r"`\$.pods\[0\].at`"),
@@ -66,9 +66,9 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
                                       "node type 'z' must be in nodes"),
     "jobs of a type without nodes": ({"jobs": [{**JOBS, "node_type": "g"}]}, "node type 'g'"),
     "an amount that is none": ({"pods": [{**PODS, "request": {"cpu": "many"}}]},
-                               "cpu = 'many': 'many' is no Kubernetes quantity; write"),
+                               "cpu = 'many': 'many' is not a Kubernetes quantity; write"),
     "a share above one": ({"fails": 1.5}, r"`\$.fails`"),
-    "a document nested without end": (b'{"pods":' + b"[" * 100_000, "it is no workload"),
+    "a document nested without end": (b'{"pods":' + b"[" * 100_000, "it is not a workload"),
 }  # fmt: skip
 
 

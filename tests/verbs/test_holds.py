@@ -200,7 +200,8 @@ NOT_RESET = {
     ),
     "unknown": (
         "q",
-        f"'q' is not a lent node, monitored queue or node type; known: a[001-003], a, {QUEUE}",
+        "'q' is not a lent node, monitored queue or node type; existing names: a[001-003], a, "
+        f"{QUEUE}",
     ),
 }
 

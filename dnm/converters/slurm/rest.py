@@ -250,13 +250,13 @@ class SlurmRestClient:
         away = SlurmOutcomeUnknown if is_change else SlurmError
         if error.number == _NO_TOKEN:
             return SlurmError(
-                f"slurmctld does not take {self._proof()} ({error.text}); nothing is done: "
+                f"slurmctld rejects {self._proof()} ({error.text}); nothing is done: "
                 "write a new token, and check that the clocks agree"
             )
         if error.number == _UNSPECIFIED:
             return away(
-                f"slurmrestd at {self.url} has no answer of slurmctld to {call}: it is away, or it "
-                f"does not take {self._proof()} (Slurm 22.05 does not say which); nothing is "
+                f"slurmrestd at {self.url} has no answer of slurmctld to {call}: it is down, or it "
+                f"rejects {self._proof()} (Slurm 22.05 does not say which); nothing is "
                 "done: check slurmctld, then write a new token"
             )
         if means_away(error.text):

@@ -123,7 +123,7 @@ def _prepare(place: Path) -> None:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (place / _MARKER).exists() and any(place.iterdir()):
             raise SandboxError(
-                f"{place} is not empty and is no sandbox's directory; name another with --dir"
+                f"{place} is not empty and not of a sandbox; name another directory with --dir"
             )
         (place / _MARKER).touch()
         (place / SERVER_FILE).unlink(missing_ok=True)
@@ -180,9 +180,7 @@ def stop(place: Path) -> str:
     if server is None:
         if recorded is not None:
             (place / SERVER_FILE).unlink(missing_ok=True)
-            return (
-                f"The sandbox in {place} had ended by itself (process {recorded.pid}); tidied up."
-            )
+            return f"The sandbox in {place} had ended already (process {recorded.pid})."
         raise SandboxError(
             f"no sandbox runs in {place}; `dnm sandbox up --dir {place}` starts one"
             if (place / _MARKER).exists()
@@ -191,8 +189,7 @@ def stop(place: Path) -> str:
     _end(server)
     (place / SERVER_FILE).unlink(missing_ok=True)
     return (
-        f"The sandbox in {place} is down. The next `up` there begins anew, without what it has "
-        "recorded."
+        f"The sandbox in {place} is down. The next `dnm sandbox up` starts with an empty cluster."
     )
 
 

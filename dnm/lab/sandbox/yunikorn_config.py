@@ -167,7 +167,7 @@ def read_document(text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
         documents = yaml.load_all(text.encode("utf-8", "surrogateescape"), Loader=_LOADER)
         document = next(documents, None)  # YuniKorn reads the first
         if document and not isinstance(document, dict):
-            raise ConfigRefused("yaml: unmarshal errors: it is no mapping")
+            raise ConfigRefused("yaml: unmarshal errors: it is not a mapping")
         for part in _list(document or {}, "partitions"):
             if _text(part, "name").lower() in ("", "default"):
                 return part, {queue.path: queue for queue in _queues(_root_of(part), None)}

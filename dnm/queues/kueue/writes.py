@@ -24,7 +24,7 @@ _CONFLICTS = (
     f"cannot write the lent quota: other clients changed it {_TRIES} times in a row. The next run "
     "tries again"
 )
-_LATER = "cannot write all lent quota: others take too long. The next run tries again"
+_LATER = "cannot write all lent quota, because a write took too long. The next run tries again"
 
 
 def exclude_earlier_writes(

@@ -204,7 +204,7 @@ _CONFLICTS = (
     f"cannot write the ResourceQuotas: other clients changed them {_TRIES} times in a row. The "
     "next run tries again"
 )
-_LATER = "cannot write all ResourceQuotas: others take too long. The next run tries again"
+_LATER = "cannot write all ResourceQuotas, because a write took too long. The next run tries again"
 
 
 def _patch(

@@ -19,7 +19,7 @@ def pack(text: str) -> str:
 
 
 def unpack(config_map: ConfigMap, key: str, packed: str) -> str:
-    """Decompresses the text of a key. Raises QueueError if the value is no gzip of UTF-8 text."""
+    """Decompresses the text of a key. Raises QueueError if the value is not gzip of UTF-8 text."""
     try:
         content = base64.b64decode(packed, validate=True)
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -29,8 +29,9 @@ def unpack(config_map: ConfigMap, key: str, packed: str) -> str:
         return text.decode()
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise QueueError(
-            f"binaryData {key} of ConfigMap {config_map.namespace}/{config_map.name} is no gzip of "
-            f"UTF-8 text ({error}). YuniKorn ignores it and uses another document. Write it again"
+            f"binaryData {key} of ConfigMap {config_map.namespace}/{config_map.name} is not gzip "
+            f"of UTF-8 text ({error}). YuniKorn ignores it and uses another document. "
+            "Write it again"
         ) from error
 
 

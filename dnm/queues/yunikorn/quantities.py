@@ -61,7 +61,7 @@ def format_yunikorn(resource: str, amount: int, like: str) -> str:
     match = _QUANTITY.match(core)
     unit = _unit(resource, match.group(3)) if match else None
     if match is None or unit is None:
-        raise QuantityError(f"{like!r} is no quantity of {resource}")
+        raise QuantityError(f"{like!r} is not a quantity of {resource}")
     if amount % unit == 0:
         before, after = like.split(core, 1)
         return f"{before}{amount // unit}{match.group(2)}{match.group(3)}{after}"

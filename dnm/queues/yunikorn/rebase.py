@@ -52,7 +52,10 @@ def _rebase(
 ) -> QueueEdit:
     unknown = sorted(chosen - document.limits.keys())
     if unknown:
-        raise QueueError(f"{', '.join(unknown)}: no queue of the document has this path")
+        raise QueueError(
+            f"{', '.join(unknown)}: no queue of the document has this path; `dnm queues show` "
+            "lists the paths"
+        )
     if document.ledger_problem and chosen:
         raise QueueError(document.ledger_problem)
     tree = document.tree

@@ -125,8 +125,8 @@ def resolve_document(
 
 
 _NO_CONFIG_MAP = (
-    "there is no ConfigMap {}/{} (yunikorn_cm_namespace, yunikorn_cm_name): correct them; if "
-    "YuniKorn really has none, "
+    "there is no ConfigMap {}/{}: correct yunikorn_cm_namespace and yunikorn_cm_name, "
+    "or create it; "
 )
 _NO_HOT_REFRESH = (
     "service.enableConfigHotRefresh is false: YuniKorn reads changed queues only when it starts; "

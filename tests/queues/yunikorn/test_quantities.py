@@ -74,7 +74,7 @@ def test_amount_beyond_the_range_of_yunikorn_is_refused(amount: int) -> None:
 
 @pytest.mark.parametrize("like", ["", "1.5Gi", "500m", "x"])
 def test_style_that_is_no_quantity_is_refused(like: str) -> None:
-    with pytest.raises(QuantityError, match="is no quantity of memory"):
+    with pytest.raises(QuantityError, match="is not a quantity of memory"):
         format_yunikorn("memory", 1, like)
 
 

@@ -81,7 +81,7 @@ def test_yunikorn_configs_and_defaults_decide_the_active_document(
 
 REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any] | None, str]] = {
     "no ConfigMap": (None, None,
-        "if YuniKorn really has none, there is no queues.yaml in the cluster"),
+        "or create it; there is no queues.yaml in the cluster"),
     "no key": ({"data": {}}, None, "no queues.yaml in yunikorn/yunikorn-configs"),
     "empty": ({"data": {"queues.yaml": ""}}, None, "is empty"),
     "only in defaults": (None, {"data": {"queues.yaml": TREE}}, "which Helm owns"),
@@ -102,7 +102,7 @@ def test_uneditable_document_source_is_refused(
 
 def test_damaged_gzip_is_an_error_and_not_another_document() -> None:
     configs = {"data": {"queues.yaml": TREE}, "binary_data": {"queues.yaml.gz": "AAAA"}}
-    with pytest.raises(QueueError, match=r"queues\.yaml\.gz .* is no gzip"):
+    with pytest.raises(QueueError, match=r"queues\.yaml\.gz .* is not gzip"):
         resolve_document(*maps(configs))
 
 

@@ -35,7 +35,7 @@ _NOTHING_LOST = (
 )
 _NOTHING_LENT = (
     "no lent node of this instance is in the ledger or registry, so these limits contain none: "
-    "nothing was written. If nodes are lent, run `dnm run` to record them again; it asks then"
+    "nothing was written. If nodes are lent, `dnm run` must record them first"
 )
 
 
