@@ -64,8 +64,8 @@ def explain(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A node, queue, namespace, event or order, or NAMESPACE/POD. With Kueue also "
-            "NAMESPACE/NAME of a Workload, Job or Deployment.",
+            help="A node, queue, namespace, event or order, or NAMESPACE/POD. With Kueue or "
+            "ResourceQuotas also NAMESPACE/NAME of a Job or Deployment, with Kueue of a Workload.",
             autocompletion=completion.explainable,
         ),
     ],
