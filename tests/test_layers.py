@@ -43,7 +43,7 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
     return Rule(frozenset(may.split()), not_outside, except_in)
 
 
-INTERFACE = "queues.system queues.system_of"  # and no queue system
+INTERFACE = "queues.system queues.namespaces queues.system_of queues.unlimited_namespaces"
 COMMANDS = "model host calendar config kube kubelet converter queues demand sizing plan record run"
 IMPORT_RULES: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),
@@ -82,9 +82,9 @@ IMPORT_RULES: dict[str, Rule] = {
         "checks.queue_checks cli.terminal",
         WIRES | CLIENTS,
     ),
-    "queues.none": _rule("model queues.system", EVERYTHING),
+    "queues.none": _rule("model queues.namespaces queues.system", EVERYTHING),
     "queues.resource_quota": _rule(
-        "model queues.none queues.system",
+        "model queues.namespaces queues.system",
         EVERYTHING,
         system=frozenset({"time"}),
         objects=frozenset({"time"}),
@@ -95,7 +95,7 @@ IMPORT_RULES: dict[str, Rule] = {
         EVERYTHING,
     ),
     "queues.kueue": _rule(
-        "model queues.none queues.system", EVERYTHING, writes=frozenset({"time"})
+        "model queues.namespaces queues.system", EVERYTHING, writes=frozenset({"time"})
     ),
     "queues.kueue.admin": _rule(
         "model kube demand checks.findings checks.queue_checks queues.kueue", EVERYTHING
@@ -451,6 +451,13 @@ def test_few_files_outside_its_package_name_yunikorn() -> None:
     files = [path for path in PACKAGE.rglob("*.py") if not own & {*path.parents}]
     texts = {str(path): path.read_text("utf-8").lower() for path in files}
     assert sum("yunikorn" in text for text in texts.values()) <= NAMES_YUNIKORN
+
+
+def test_no_module_outside_queues_selects_namespaces_by_a_queue_system() -> None:
+    """The functions of `dnm.queues` do, so that other modules need not know any queue system."""
+    own = {PACKAGE / "queues", PACKAGE / "model"}  # `Config` finds the configured system
+    files = [path for path in FILES_OF_DNM if not own & {*path.parents}]
+    assert not [path for path in files if 'namespaces_with("' in path.read_text("utf-8")]
 
 
 def test_no_module_outside_queues_imports_a_queue_system() -> None:

@@ -25,7 +25,7 @@ from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.batch import BatchNode
-from dnm.model.cluster import QueueFacts, QueueLimits
+from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, KubeError, QueueError
 from dnm.model.lease import LEASE_NAMESPACE, Lease
@@ -37,7 +37,8 @@ from dnm.model.value import Unreadable
 from dnm.plan.inputs import lent_with
 from dnm.plan.refusal import explain_changed_system
 from dnm.plan.rules.kubelets import differing_kubelets
-from dnm.queues import system_of
+from dnm.queues import system_of, unlimited_namespaces
+from dnm.queues.namespaces import unlimited_queues
 from dnm.run.lease import judge_here
 from dnm.run.lease_view import lease_seconds
 from dnm.run.registry import attach_lease, opened_state
@@ -98,10 +99,8 @@ def check_queue_systems(config: Config, registry: Registry) -> Iterator[Finding]
     if any(config.namespaces[name].queue_system != system for name, system in lent.items()):
         yield wrong(explain_changed_system(config, registry, lent).detail)
     for name, system in zip(sorted(config.queue_systems), checks_of(config), strict=True):
-        policies = config.namespaces.values()
-        namespaces = sorted(item.name for item in policies if item.queue_system == name)
-        sentence = system.PROPERTIES.sentence
-        yield fine(f"{', '.join(namespaces)}: queue_system = {name}, {sentence}")
+        namespaces = ", ".join(sorted(config.namespaces_with(name)))
+        yield fine(f"{namespaces}: queue_system = {name}, {system.PROPERTIES.sentence}")
 
 
 def _readable_limits(
@@ -112,12 +111,11 @@ def _readable_limits(
     if not snapshot.queue_facts.unread:
         with suppress(QueueError):
             return config, system_of(config).read_queues(config, snapshot.queue_facts).limits
-    unlimited = config.namespaces_with("none")
-    if not unlimited:
+    queues = unlimited_queues(config)
+    if queues is None:
         return None
-    policies = {name: config.namespaces[name] for name in unlimited}
-    config = msgspec.structs.replace(config, namespaces=policies)
-    return config, system_of(config).read_queues(config, QueueFacts()).limits
+    policies = {name: config.namespaces[name] for name in unlimited_namespaces(config)}
+    return msgspec.structs.replace(config, namespaces=policies), queues.limits
 
 
 def _batch_rows(

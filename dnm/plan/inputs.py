@@ -29,7 +29,7 @@ from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import Facts
 from dnm.plan.incomplete_lists import reject_incomplete_lists
-from dnm.queues import system_of
+from dnm.queues import system_of, unlimited_namespaces
 from dnm.queues.system import Queues
 
 
@@ -54,7 +54,7 @@ class Inputs(Value):
         """Returns why a queue's limits are unknown, or None. `other` is an objection to all."""
         unread = self.snapshot.queue_facts.unread_queues.get(queue)
         objection = limits_objection(unread.error) if unread else self.objection or other
-        is_unlimited = queue in self.limits and queue in self.config.namespaces_with("none")
+        is_unlimited = queue in self.limits and queue in unlimited_namespaces(self.config)
         return None if is_unlimited else objection
 
     @property

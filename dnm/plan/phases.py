@@ -40,6 +40,7 @@ from dnm.plan.idle_times import USUAL
 from dnm.plan.overdue import fail_return, judge_return, late_to_join, return_error
 from dnm.plan.requests import return_ended
 from dnm.plan.rule import rules_of
+from dnm.queues import unlimited_namespaces
 
 _SCHEDULER_UNREADABLE = (
     "its idle time does not count, because pods of its queue wait for their scheduler or controller"
@@ -78,7 +79,7 @@ def _marked_by_another(
         detail = f"the ledger counts it for instance {other}"
         return outcome(name, None, Verdict.KEEP, Reason.FOREIGN, detail)
     remark = f"{name} has the mark of instance {other}, and nothing else confirms it"
-    without = config.namespaces_with("none") | facts.unread_ledgers
+    without = unlimited_namespaces(config) | facts.unread_ledgers
     has_ledger = entry.queue not in without and facts.lenders is not None
     if entry.phase is Phase.SERVING and has_ledger and name not in (facts.lenders or {}):
         # Not in the ledger yet: the other instance marked it before this run could.

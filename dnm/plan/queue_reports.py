@@ -19,6 +19,7 @@ from dnm.model.value import Resources
 from dnm.model.verdict import Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
+from dnm.queues import unlimited_namespaces
 from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 
@@ -143,13 +144,13 @@ def _decision(
     inputs: Inputs, status: QueueStatus, sizing: QueueSizing, used: Mapping[str, Resources]
 ) -> Decision:
     queue = sizing.queue
-    is_limited = inputs.demand is not None and queue in inputs.limits
+    is_limited = queue in inputs.limits.keys() - unlimited_namespaces(inputs.config)
     return Decision(
         pending_pods=status.pending_pods,
         pending=status.pending,
         used=status.used,
         limit=inputs.limits[queue].max if queue in inputs.limits else {},
-        headroom=headroom(inputs.limits, used, queue) if is_limited else {},
+        headroom=headroom(inputs.limits, used, queue) if is_limited and inputs.demand else {},
         wanted=count_by_type(sizing.wanted),
         # Nodes stopped by a brake, a pause or another host were not granted.
         granted=count_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},

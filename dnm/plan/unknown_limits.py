@@ -9,13 +9,12 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import QueueFacts
 from dnm.model.config import Config
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.refusal import explain_changed_system
-from dnm.queues import system_of
+from dnm.queues.namespaces import unlimited_queues
 from dnm.queues.system import Queues
 
 
@@ -25,10 +24,12 @@ def without_limits(
     """Returns the queues without limits (None: there are none), and the objection to all others.
     `why` is its reason, empty if the queue system of a namespace has changed. `lent` has the queue
     system that was used to lend each namespace's nodes."""
-    own = {name: config.namespaces[name] for name in config.namespaces_with("none")}
-    own = {name: policy for name, policy in own.items() if lent.get(name, "none") == "none"}
-    alone = replace(config, namespaces=own)
-    queues = system_of(alone).read_queues(alone, QueueFacts()) if own else None
+    same = {
+        name: policy
+        for name, policy in config.namespaces.items()
+        if lent.get(name, policy.queue_system) == policy.queue_system
+    }
+    queues = unlimited_queues(replace(config, namespaces=same))
     if why:
         return queues, Objection(reason=Reason.QUEUE_UNREADABLE, detail=why)
     return queues, explain_changed_system(config, registry, lent)

@@ -19,6 +19,11 @@ def system_of(config: Config) -> QueueSystem:
     return cast(QueueSystem, _import("none", "system").NamespacesAsQueues(quota_system))
 
 
+def unlimited_namespaces(config: Config) -> frozenset[str]:
+    """Returns the namespaces without a queue system. Each of them is a queue without limits."""
+    return config.namespaces_with("none")
+
+
 def pod_reading_of(config: Config) -> PodReading:
     """Returns the reader of pods for the site's queue system."""
     return system_of(config).pod_reading(config)

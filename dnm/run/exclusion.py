@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
-from dnm.queues import system_of
+from dnm.queues import system_of, unlimited_namespaces
 from dnm.run.state import State
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> No
     try:
         failed = system_of(config).exclude_earlier_writes(config, kube, text, keep)
     except KubeError as error:
-        failed = dict.fromkeys(queues - config.namespaces_with("none"), str(error))
+        failed = dict.fromkeys(queues - unlimited_namespaces(config), str(error))
         if queues <= failed.keys():
             raise
     if failed and queues <= failed.keys():

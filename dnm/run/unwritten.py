@@ -12,6 +12,7 @@ from dnm.model.plan import (
     ReturnNode,
     StartConversion,
 )
+from dnm.queues import unlimited_namespaces
 from dnm.run.step import Step
 
 log = logging.getLogger("dnm")
@@ -22,7 +23,7 @@ def limited_queues(step: Step) -> set[str]:
     registry = step.registry
     served = {node.queue for node in registry.nodes.values()}
     served |= {request.queue for request in registry.requests}
-    return served - step.config.namespaces_with("none")
+    return served - unlimited_namespaces(step.config)
 
 
 def is_skipped(step: Step, action: Action) -> bool:

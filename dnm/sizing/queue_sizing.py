@@ -114,22 +114,17 @@ def size_without_demand(
         return None
     if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
         return None
-    quota = Quota(demand, queues)
     documented = [queue for queue in config.queues if queue in queues]
-    if any(True for queue in documented for _ in quota.shortages(queue, ())):
-        return None
+    if any(queue.max for queue in queues.values()):  # without a queue system, none has
+        quota = Quota(demand, queues)
+        if any(True for queue in documented for _ in quota.shortages(queue, ())):
+            return None
+    policies = config.namespaces.values()
     sizings = [
-        QueueSizing(
-            queue=queue,
-            priority=max(
-                namespace.priority
-                for namespace in config.namespaces.values()
-                if namespace.queue == queue
-            ),
-            fingerprint=pending_fingerprint(demand, queue),
-        )
+        QueueSizing(queue=queue, fingerprint=pending_fingerprint(demand, queue),
+                    priority=max(item.priority for item in policies if item.queue == queue))
         for queue in documented
-    ]
+    ]  # fmt: skip
     sizings.sort(key=lambda sizing: (-sizing.priority, sizing.queue))
     return make_sizing(demand, sizings)
 

@@ -135,16 +135,9 @@ class Quota:
                 is_marked = resource not in marked and has_demand
                 marked.add(resource)
                 lack = used + wants - limit if wants else 0
-                early = 0
-                if is_marked and self._mark is not None:
-                    early = self._mark(used + wants) - limit
+                early = self._mark(used + wants) - limit if is_marked and self._mark else 0
                 if max(lack, early) > 0:
                     yield Shortage(
-                        path=path,
-                        resource=resource,
-                        limit=limit,
-                        used=used,
-                        asked=wants,
-                        missing=max(lack, early),
-                        is_early=lack <= 0,
-                    )
+                        path=path, resource=resource, limit=limit, used=used, asked=wants,
+                        missing=max(lack, early), is_early=lack <= 0,
+                    )  # fmt: skip

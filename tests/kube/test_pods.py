@@ -26,7 +26,7 @@ from dnm.model.pod import (
     TaskGroup,
     Toleration,
 )
-from dnm.queues.none.system import PodsByNamespace
+from dnm.queues.namespaces import PodsByNamespace
 from dnm.queues.yunikorn.pods import YunikornPods
 
 MI = 2**20

@@ -21,7 +21,7 @@ from dnm.queues.kueue.demand import WorkloadDemand, count_used, find_demand, mos
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.ledger import ledger_of
 from dnm.queues.kueue.refusals import borrowing_refusal, foreign_writer, list_refusals
-from dnm.queues.none.system import PodsByNamespace
+from dnm.queues.namespaces import PodsByNamespace
 from dnm.queues.system import ConfigMaps, PodReading
 
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from dnm.model.cluster import QueueFacts, QueueLimits
 from dnm.model.config import Config
-from dnm.model.pod import PodIdentity
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
-from dnm.queues.system import ConfigMaps, PodReading, Queues, QueueSystem
+from dnm.queues.namespaces import PodsByNamespace
+from dnm.queues.system import ConfigMaps, Queues, QueueSystem
 
 
 class NamespaceQueues(Value):
@@ -75,33 +75,6 @@ class NamespaceQueues(Value):
             limits={**edit.limits, **self.own},
             numbers={**edit.numbers, **self._numbers()},
         )
-
-
-class PodsByNamespace:
-    """The finder of a pod's queue. In a namespace without a queue system, it is the namespace, and
-    labels have no effect. `quota_pods` finds it for the pods of all other namespaces."""
-
-    def __init__(self, namespaces: frozenset[str], quota_pods: PodReading | None = None) -> None:
-        self.namespaces, self._quota_pods = namespaces, quota_pods
-        self.scheduler = quota_pods.scheduler if quota_pods else ""
-        self.labels = quota_pods.labels if quota_pods else ()
-        self.annotations = quota_pods.annotations if quota_pods else ()
-
-    def identify(
-        self,
-        key: tuple[str, str],
-        labels: Mapping[str, str],
-        annotations: Mapping[str, str],
-        is_managed: bool,
-    ) -> PodIdentity:
-        if self._quota_pods is None or key[0] in self.namespaces:
-            return PodIdentity(app_id=key[0] if is_managed else "", queue="")
-        return self._quota_pods.identify(key, labels, annotations, is_managed)
-
-    def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
-        if self._quota_pods is None or queue in self.namespaces:
-            return {}, {}
-        return self._quota_pods.label(application, queue)
 
 
 class NamespacesAsQueues:

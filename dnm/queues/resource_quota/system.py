@@ -22,7 +22,7 @@ from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection, limits_objection
 from dnm.model.workload import WOKEN
-from dnm.queues.none.system import PodsByNamespace
+from dnm.queues.namespaces import PodsByNamespace
 from dnm.queues.resource_quota import edit as edits
 from dnm.queues.resource_quota.edit import PlannedQuota
 from dnm.queues.resource_quota.objects import QuotaFacts, read_facts
