@@ -12,6 +12,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.decode import RuleViolation
 from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
@@ -102,21 +103,26 @@ def edit(
     nodes: Mapping[str, Mapping[str, Resources]],
     instance: str = "prod",
     **more: object,
-) -> QueueEdit:
+) -> DocumentEdit:
     """Returns an instance's edit of a document; by default its last run had lent nothing."""
     try:
         values: dict[str, object] = {"remembered": ""} | more
         wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
         return edit_source(source(text, ledger), wants)
     except QueueError as error:  # YuniKorn could not read it
-        return QueueEdit(text=text, ledger=ledger, refusal=str(error))
+        return DocumentEdit(text=text, ledger=ledger, refusal=str(error))
 
 
-def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueEdit:
+def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> DocumentEdit:
     """Returns the first edit of a document, which must not be refused."""
     made = edit(text, "", nodes, **more)  # type: ignore[arg-type]
     assert not made.refusal
     return made
+
+
+def notes_of(made: QueueEdit) -> tuple[str, ...]:
+    """Returns what other clients have changed, as a run reports it."""
+    return (*made.ledger_news, *(news.note for news in made.limit_news))
 
 
 def lent_in(ledger: str) -> Ledger:
@@ -135,7 +141,7 @@ ONE = nodes_of(A, "n1")
 TWO = nodes_of(A, "n1", "n2")
 
 
-def limit(made: QueueEdit, queue: str, resource: str = "vcore", kind: str = "max") -> str:
+def limit(made: DocumentEdit, queue: str, resource: str = "vcore", kind: str = "max") -> str:
     return parse_tree(made.text).places[LimitPlace(queue, kind, resource)].text
 
 

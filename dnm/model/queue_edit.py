@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.value import Resources, Value
@@ -56,38 +55,24 @@ class QueueNumbers(Value):
     lent: Mapping[str, int] = {}  # by this instance, including the queues below
 
 
-class DocumentVersion(NamedTuple):
-    """A key of a ConfigMap at one version. The API gives every write a new resourceVersion."""
-
-    namespace: str
-    name: str
-    key: str
-    resource_version: str
-
-
 class QueueEdit(Value):
-    """The next text of the queue document, its ledger (the record of dnm's additions), and reasons.
-    `noted` is the ledger for the registry. If nothing is lent, only `noted` has the checksum.
+    """The next limits of all queues, with reasons. A queue system adds fields of its own.
 
-    `is_answer`: the edit has an administrator's answer, and the registry must record `noted`.
+    `record`: the ledger (the record of dnm's additions) that the registry is to store.
     `reset_by`: the client that removed the lent nodes from limits; the edit adds them again.
-    `planned_on`: the version that the edit may replace (None: none). `is_changed`: there is
-    something to write. `refusal`: why nothing may be written, and the fix. `refused`: the same for
-    one queue. `held`: queue -> why its limit is not the computed one. `blocked`: the part of `held`
-    that an administrator must fix, so that nodes count or the limit changes. `uncounted`: queue ->
-    why its new nodes do not count. `news`: changes by other clients. `limits`: queue -> its next
-    limits."""
+    `is_changed`: there is something to write. `limit_news`: changes of limits by other clients.
+    `ledger_news`: the same for the ledger beside the limits. `refusal`: why nothing may be written,
+    and the fix. `refused`: the same for one queue. `held`: queue -> why its limit is not the
+    computed one. `blocked`: the part of `held` that an administrator must fix, so that nodes count
+    or the limit changes. `uncounted`: queue -> why its new nodes do not count. `limits`: queue ->
+    its next limits."""
 
-    text: str
-    ledger: str
-    noted: str | None = None
-    is_answer: bool = False
+    record: str | None = None
     reset_by: str = ""
-    planned_on: DocumentVersion | None = None
     is_changed: bool = False
     changes: tuple[LimitChange, ...] = ()
-    notes: tuple[str, ...] = ()
-    news: tuple[LimitNews, ...] = ()
+    limit_news: tuple[LimitNews, ...] = ()
+    ledger_news: tuple[str, ...] = ()
     held: Mapping[str, str] = {}
     blocked: Mapping[str, str] = {}
     uncounted: Mapping[str, str] = {}

@@ -53,9 +53,8 @@ class Inputs(Value):
     def objection_to(self, queue: str, other: Objection | None = None) -> Objection | None:
         """Returns why a queue's limits are unknown, or None. `other` is an objection to all."""
         unread = self.snapshot.queue_facts.unread_queues.get(queue)
-        objection = limits_objection(unread.error) if unread else self.objection or other
-        is_unlimited = queue in self.limits and queue in unlimited_namespaces(self.config)
-        return None if is_unlimited else objection
+        refusal = limits_objection(unread.error) if unread else self.objection or other
+        return None if queue in self.limits.keys() & unlimited_namespaces(self.config) else refusal
 
     @property
     def now(self) -> datetime:

@@ -125,10 +125,11 @@ def fold_plan(decided: Decided) -> Plan:
     added = _with_rules(decided, _with_measured_times(decided))
     resets = _count_resets(added.registry, edit, inputs.now)
     is_reported = resets is not None and resets.is_repeated(inputs.now)
-    shown = edit if edit and not (edit.reset_by and is_reported) else None
+    shown = edit if edit and not (edit.reset_by and is_reported) else QueueEdit()
     notes = (
         *decided.seen.notes,
-        *(shown.notes if shown else ()),
+        *shown.ledger_news,
+        *(news.note for news in shown.limit_news),
         *(note for note in added.notes if note not in questions),
     )
     waiting_jobs = _waiting_jobs(inputs)
@@ -145,7 +146,7 @@ def fold_plan(decided: Decided) -> Plan:
         errors=tuple(dict.fromkeys((*decided.seen.node_errors, *filter(None, errors)))),
         other_errors=tuple(dict.fromkeys(filter(None, errors))),
         request_errors=decided.seen.request_errors,
-        limit_news=shown.news if shown else (),
+        limit_news=shown.limit_news,
         status=status,
         seen=current_statuses(inputs),
         decisions=list_decisions(decided, status),
@@ -271,5 +272,5 @@ def _with_last_run(
     last_run = replace(registry.last_run, queue_systems=systems, **fields)
     if edit and not edit.refusal:
         system = config.quota_system or last_run.ledger_system
-        last_run = replace(last_run, ledger=edit.noted, ledger_system=system)
+        last_run = replace(last_run, ledger=edit.record, ledger_system=system)
     return replace(registry, last_run=last_run)

@@ -145,7 +145,7 @@ class Actuator(Step):
             with suppress(RegistryError):  # only the error of the write is reported
                 self._note_ledger(wants.remembered)  # the document has no other ledger
             raise
-        self._note_ledger(outcome.edit.noted)
+        self._note_ledger(outcome.edit.record)
         if outcome.is_written:
             is_repeated = self._is_repeated_reset(outcome.edit)
             for change in outcome.edit.changes:

@@ -13,13 +13,14 @@ from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, QueueError
-from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
 from dnm.queues.yunikorn.admin.queue_verbs import check_cluster, show_queues
 from dnm.queues.yunikorn.admin.rebase_verb import rebase_queues
 from dnm.queues.yunikorn.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument, read_source
@@ -159,7 +160,7 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
     kept: list[str | None] = []
 
     def rebase_as(reading: LimitMeaning, is_sure: bool = True) -> str:
-        def change_it(source: SourceDocument) -> QueueEdit:
+        def change_it(source: SourceDocument) -> DocumentEdit:
             return rebase_document(read_document(source), wants, reading)
 
         asked: list[str] = []
@@ -236,7 +237,7 @@ def test_document_changed_during_the_confirmation_is_confirmed_again(
             sandbox.set_queues(change(text, "max: {vcore: 208,", "max: {vcore: 300,"))
         return True
 
-    def change_it(source: SourceDocument) -> QueueEdit:
+    def change_it(source: SourceDocument) -> DocumentEdit:
         return rebase_document(read_document(source), wants, LimitMeaning.BASELINE)
 
     kept: list[str | None] = []

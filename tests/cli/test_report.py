@@ -143,7 +143,7 @@ def test_limit_change_is_a_line_in_plan_and_run(capsys: pytest.CaptureFixture[st
     for changes, line in edits:
         action = SetQueueLimits(
             wants=QueueWants(instance_id="prod"),
-            edit=QueueEdit(text="", ledger="", changes=changes),
+            edit=QueueEdit(changes=changes),
         )
         assert action_lines(action) == [line]
     assert change_line(change) == f"action=set-limit queue={QUEUE} max.vcore=208 was=80"

@@ -17,17 +17,17 @@ from dnm.model.node import Node
 from dnm.model.observed import Breaker
 from dnm.model.plan import Plan
 from dnm.model.pod import Pod
-from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.breaker import next_chance, with_failure
 from dnm.plan.rules.batch_floors import floor_bounds
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.quantities import yunikorn_amounts
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.builders import a_batch_node, a_request
 from tests.docs.pages import quoted, section, table_of
 from tests.plan.pauses import paid
 from tests.plan.worlds import World, queue_map
-from tests.queue_kit import TREE, A, change, edit, lend
+from tests.queue_kit import TREE, A, change, edit, lend, notes_of
 from tests.scenes import DEV, GPU, NOW, bound, config, entry, lent, node, pods, size
 from tests.site import QUEUE, Site, set_up_workshop
 
@@ -202,7 +202,7 @@ def test_node_is_lent_and_returned_as_the_rows_show(sandbox: Sandbox, tmp_path: 
 LENT = yunikorn_amounts(size(128, 256))
 
 
-def vcore(made: QueueEdit, queue: str = A) -> int:
+def vcore(made: DocumentEdit, queue: str = A) -> int:
     assert not made.refusal
     return parse_tree(made.text).queues[queue].max["vcore"] // 1000
 
@@ -236,7 +236,7 @@ def test_foreign_change_of_a_limit_is_read_as_the_row_shows(row: list[str]) -> N
     if expected is None:
         assert "less than the lent amount" in made.held[A]
     else:
-        assert expected in " ".join(made.notes) and bool(made.notes) == bool(expected)
+        assert expected in " ".join(notes_of(made)) and bool(notes_of(made)) == bool(expected)
 
 
 @pytest.mark.parametrize("row", table_of(QUEUES, "Where a shrink stops"), ids=" | ".join)

@@ -47,7 +47,7 @@ GOING = a_lent_node(Phase.RETURNING)
 SHUT = a_node(is_cordoned=True, mark=FENCED)
 OUT = a_batch_node(in_service=False)
 NOTHING = Registry()
-EMPTY_EDIT = QueueEdit(text="", ledger="", limits={})
+EMPTY_EDIT = QueueEdit()
 
 
 def limits(nodes: dict[str, dict[str, dict[str, int]]]) -> SetQueueLimits:

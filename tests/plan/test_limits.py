@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from dnm.model.lent import Phase
-from dnm.model.plan import SetQueueLimits, StartConversion
+from dnm.model.plan import Plan, SetQueueLimits, StartConversion
 from dnm.model.reason import Reason
 from dnm.model.registry import QueueStatus, RunRecord
 from dnm.model.verdict import Verdict
 from dnm.plan.limits import diff_of, floors, plan_limits, serving_sizes
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from tests.builders import COUNTED, QUEUE, SIZE
 from tests.plan.worlds import (
     BASELINE,
@@ -23,6 +24,12 @@ from tests.plan.worlds import (
     wanting,
 )
 from tests.site import WORKSHOP_QUEUES
+
+
+def planned_edit(plan: Plan) -> DocumentEdit:
+    (edit,) = (action.edit for action in plan.actions if isinstance(action, SetQueueLimits))
+    assert isinstance(edit, DocumentEdit)
+    return edit
 
 
 def test_limit_contains_only_serving_nodes_of_this_instance() -> None:
@@ -107,9 +114,9 @@ def test_unwritable_limit_still_releases_the_nodes_from_the_ledger() -> None:
     text = document.data["queues.yaml"].replace("vcore: 208", 'vcore: "20\\x38"')
     world = fenced().set(maps=(msgspec.structs.replace(document, data={"queues.yaml": text}), None))
     plan = world.plan()
-    (action,) = (action for action in plan.actions if isinstance(action, SetQueueLimits))
-    assert 'vcore: "20\\x38"' in action.edit.text and "memory: 320G" in action.edit.text
-    assert "a001" not in action.edit.ledger
+    edit = planned_edit(plan)
+    assert 'vcore: "20\\x38"' in edit.text and "memory: 320G" in edit.text
+    assert "a001" not in edit.ledger
     assert plan.needs_person and "a limit can't be changed" in plan.errors[0]
 
 
@@ -120,33 +127,26 @@ def test_queue_closed_by_pods_0_gets_no_node() -> None:
     (verdict,) = (queue for queue in plan.queues if queue.queue == QUEUE)
     assert f"no new node raises the pods limit of {QUEUE}" in verdict.sentence
     joined = serving().set(maps=(queue_map(text=CLOSED), None)).plan()
-    (action,) = (action for action in joined.actions if isinstance(action, SetQueueLimits))
-    assert "pods: 0\n" in action.edit.text and "vcore: 208" in action.edit.text
+    edit = planned_edit(joined)
+    assert "pods: 0\n" in edit.text and "vcore: 208" in edit.text
 
 
 def test_reopened_queue_has_its_new_limit_plus_lent_nodes() -> None:
     closed = queue_map({"a001": dict(COUNTED)}, text=CLOSED)
     text = closed.data["queues.yaml"].replace("pods: 0", "pods: 50")
     document = msgspec.structs.replace(closed, data={"queues.yaml": text})
-    (action,) = (
-        action
-        for action in serving().set(maps=(document, None)).plan().actions
-        if isinstance(action, SetQueueLimits)
-    )
-    assert f"pods: {50 + COUNTED['pods']}" in action.edit.text
+    edit = planned_edit(serving().set(maps=(document, None)).plan())
+    assert f"pods: {50 + COUNTED['pods']}" in edit.text
 
 
 def test_written_ledger_is_recorded_in_case_the_annotation_is_lost() -> None:
     plan = serving().set(maps=(queue_map(), None)).plan()
-    (action,) = (action for action in plan.actions if isinstance(action, SetQueueLimits))
-    assert plan.registry.last_run.ledger == action.edit.ledger != ""
-    document = msgspec.structs.replace(queue_map(), data={"queues.yaml": action.edit.text})
+    edit = planned_edit(plan)
+    assert plan.registry.last_run.ledger == edit.ledger != ""
+    document = msgspec.structs.replace(queue_map(), data={"queues.yaml": edit.text})
     again = serving().recorded(last_run=plan.registry.last_run).set(maps=(document, None)).plan()
-    (action,) = (action for action in again.actions if isinstance(action, SetQueueLimits))
-    assert (action.edit.text, action.edit.ledger) == (
-        document.data["queues.yaml"],
-        plan.registry.last_run.ledger,
-    )
+    edit = planned_edit(again)
+    assert (edit.text, edit.ledger) == (document.data["queues.yaml"], plan.registry.last_run.ledger)
     assert "the ledger is gone from the ConfigMap" in again.notes[0]
 
 

@@ -248,7 +248,7 @@ def see(draw: Draw, world: World, lent: Lent) -> None:
         edit = plan_source(resolve_document(config_map, None), wants)
         data, ledger = {"queues.yaml": edit.text}, {LEDGER_ANNOTATION: edit.ledger}
         config_map = msgspec.structs.replace(config_map, data=data, annotations=ledger)
-        noted = msgspec.structs.replace(world.registry.last_run, ledger=edit.noted)
+        noted = msgspec.structs.replace(world.registry.last_run, ledger=edit.record)
         world.recorded(last_run=noted)
     world.set(maps=(config_map, None), **draw.some(0.03, pods=UNREAD, batch=None))
     running = frozenset({CONVERTER}) if draw.is_so(0.5) else frozenset()

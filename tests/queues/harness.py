@@ -277,7 +277,7 @@ class Host:
         outcome = self.system.write(
             self.config, kube, self.wants(nodes, **options), planned, before_write
         )
-        self.remembered = outcome.edit.noted
+        self.remembered = outcome.edit.record
         return outcome
 
     def write_all(self, nodes: Nodes) -> None:

@@ -260,7 +260,7 @@ def change(before: str, after: str) -> LimitChange:
 
 
 def plan_with(*changes: LimitChange, registry: Registry = EMPTY) -> Plan:
-    edit = QueueEdit(text="", ledger="", changes=changes)
+    edit = QueueEdit(changes=changes)
     action = SetQueueLimits(wants=QueueWants(instance_id="prod"), edit=edit)
     return Plan(registry=registry, actions=(action,) if changes else ())
 

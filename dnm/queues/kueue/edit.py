@@ -105,9 +105,7 @@ def plan_cohorts(facts: KueueFacts, wants: QueueWants) -> KueueEdit:
         if wants.nodes.get(item.path) and item.queue.cohort != item.cohort.name:
             uncounted[item.path] = f"ClusterQueue {item.queue.name} is not in {item.cohort.name}"
     return KueueEdit(
-        text=show(planned),
-        ledger="",
-        noted=ledgers.encode_record({item.cohort.name: item.ledger for item in planned}),
+        record=ledgers.encode_record({item.cohort.name: item.ledger for item in planned}),
         is_changed=any(item.is_changed for item in planned),
         changes=tuple(change for item in planned for change in item.changes),
         held={**{item.path: item.held for item in planned if item.held}, **blocked},

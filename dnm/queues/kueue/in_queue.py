@@ -143,8 +143,7 @@ def plan_queues(facts: KueueFacts, wants: QueueWants) -> KueueEdit:
               if isinstance(item.queue, SplitQueue) and item.queue.reset_by}  # fmt: skip
     texts = {path: f"{writer} removed lent nodes from its quota" for path, writer in resets.items()}
     news = tuple(LimitNews(queue=path, text=texts[path], is_reset=True) for path in texts)
-    notes, reset_by = tuple(item.note for item in news), next(iter(resets.values()), "")
-    return replace(edit, news=news, notes=notes, reset_by=reset_by)
+    return replace(edit, limit_news=news, reset_by=next(iter(resets.values()), ""))
 
 
 def patch_of(item: PlannedCohort) -> list[dict[str, Any]]:

@@ -82,8 +82,10 @@ class KueueQueues(Value):
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail="; ".join(why)) if why else None
 
     def show_difference(self, edit: QueueEdit) -> str:
-        old = edits.show(edits.current_cohorts(self.facts)).splitlines(keepends=True)
-        new = edit.text.splitlines(keepends=True)
+        if not isinstance(edit, edits.KueueEdit):
+            return ""
+        items = (edits.current_cohorts(self.facts), edit.planned)
+        old, new = (edits.show(cohorts).splitlines(keepends=True) for cohorts in items)
         return "".join(difflib.unified_diff(old, new, "cohorts", "cohorts (planned)"))
 
 

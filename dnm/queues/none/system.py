@@ -127,7 +127,7 @@ class NamespacesAsQueues:
 def _unchanged(wants: QueueWants) -> QueueEdit:
     """Returns an edit that writes nothing. It keeps the ledger in the registry, which belongs to
     the queue system that the site used before."""
-    return QueueEdit(text="", ledger="", noted=wants.remembered)
+    return QueueEdit(record=wants.remembered)
 
 
 def _without_queues(wants: QueueWants, own: Mapping[str, object] | frozenset[str]) -> QueueWants:

@@ -183,7 +183,7 @@ def show(items: Iterable[PlannedQuota]) -> str:
 def noted_without(edit: QueueEdit, before: str | None, unwritten: Iterable[str]) -> str:
     """Returns the ledgers of an edit as the registry stores them. Quotas that could not be written
     (`unwritten`: namespace and name) keep their ledgers in `before`."""
-    noted, old = dict(decode_record(edit.noted) or {}), decode_record(before) or {}
+    noted, old = dict(decode_record(edit.record) or {}), decode_record(before) or {}
     for place in unwritten:
         noted.pop(place, None)
         if place in old:
@@ -220,13 +220,10 @@ def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -
     news = tuple(item.news for item in planned if item.news)
     held = {item.quota.namespace: "; ".join(item.held) for item in planned if item.held}
     return QuotaEdit(
-        text=show(planned),
-        ledger="",
-        noted=encode_record({key: noted[key] for key in noted if key not in unrecorded}),
+        record=encode_record({key: noted[key] for key in noted if key not in unrecorded}),
         is_changed=any(item.is_changed for item in planned) or bool(facts.waiting),
         changes=tuple(change for item in planned for change in item.changes),
-        notes=tuple(item.note for item in news),
-        news=news,
+        limit_news=news,
         reset_by="a manifest" if any(item.is_reset for item in news) else "",
         refused=blocked,
         held={**held, **blocked},

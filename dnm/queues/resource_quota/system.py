@@ -91,8 +91,10 @@ class QuotaQueues(Value):
         return limits_objection(edit.blocked.get(queue))
 
     def show_difference(self, edit: QueueEdit) -> str:
-        texts = (edits.show(self._current), edit.text)
-        old, new = (text.splitlines(keepends=True) for text in texts)
+        if not isinstance(edit, edits.QuotaEdit):
+            return ""
+        items = (self._current, edit.planned)
+        old, new = (edits.show(quotas).splitlines(keepends=True) for quotas in items)
         return "".join(difflib.unified_diff(old, new, "quotas", "quotas (planned)"))
 
 
@@ -193,7 +195,7 @@ class ResourceQuotas:
             item.quota.namespace: str(failed.get(place, usual)) for place, item in changed.items()
         }
         return QueueOutcome(
-            edit=replace(edit, changes=changes, noted=noted),
+            edit=replace(edit, changes=changes, record=noted),
             is_written=bool(written),
             failed={**unwritten, **unread},
             notes=notes,

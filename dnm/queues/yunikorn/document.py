@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
-from dnm.model.queue_edit import QueueEdit, QueueNumbers, QueueWants
+from dnm.model.queue_edit import QueueNumbers, QueueWants
 from dnm.model.value import Value
 from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.ledger import (
     Ledger,
     Section,
@@ -117,16 +118,16 @@ def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
     return is_recorded and not has_closed
 
 
-def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
+def unchanged_edit(document: QueueDocument, **more: Any) -> DocumentEdit:
     """Returns an edit that changes nothing. `more`: further fields of it, e.g. a refusal."""
-    source = document.source
-    return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
+    text, ledger = document.source.text, document.source.ledger_text
+    return DocumentEdit(text=text, ledger=ledger, limits=document.limits, **more)
 
 
-def settled_edit(document: QueueDocument, wants: QueueWants) -> QueueEdit:
+def settled_edit(document: QueueDocument, wants: QueueWants) -> DocumentEdit:
     """Returns an edit that changes nothing, for a document without nodes of this instance."""
     version, numbers = document.source.version, numbers_now(document, wants.instance_id)
-    return unchanged_edit(document, noted=wants.remembered, planned_on=version, numbers=numbers)
+    return unchanged_edit(document, record=wants.remembered, planned_on=version, numbers=numbers)
 
 
 def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:

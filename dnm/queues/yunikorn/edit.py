@@ -14,7 +14,7 @@ import msgspec
 from dnm.host.collection import without_collection
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError
-from dnm.model.queue_edit import Projection, QueueEdit, QueueWants
+from dnm.model.queue_edit import Projection, QueueWants
 from dnm.model.value import Resources
 from dnm.model.verdict import Objection, limits_objection
 from dnm.queues.yunikorn import edit_report, notices
@@ -33,6 +33,7 @@ from dnm.queues.yunikorn.document import (
     settled_edit,
     unchanged_edit,
 )
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.ledger import (
     Ledger,
     LedgerEntry,
@@ -59,13 +60,14 @@ class ProjectedEdit(Projection):
     so the `limits` of `edit` are still the current ones. `fixed`: limits to which lending adds
     nothing, because an administrator set them below the lent amount or closed the queue."""
 
+    edit: DocumentEdit
     text: EditedText | None = None
     fixed: frozenset[LimitPlace] = frozenset()
 
 
 def edit_document(
     document: QueueDocument, wants: QueueWants, projected: ProjectedEdit | None = None
-) -> QueueEdit:
+) -> DocumentEdit:
     """Returns the next document and ledger for the nodes in `wants`, or an edit with a refusal if
     there is none. `projected`: an earlier draft for this document, which is used if it was made for
     equal `wants`."""
@@ -75,12 +77,11 @@ def edit_document(
 
 
 def edit_source(
-    source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
-) -> QueueEdit:
+    source: SourceDocument, wants: QueueWants, planned: DocumentEdit | None = None
+) -> DocumentEdit:
     """Returns the edit of a document that was just read: `planned` if it was planned for this
     version, otherwise a new edit. Raises QueueError if YuniKorn could not read the document."""
-    version = source.version
-    if planned is not None and version is not None and planned.planned_on == version:
+    if planned and planned.planned_on and planned.planned_on == source.version:
         return planned
     return edit_document(read_document(source), wants)
 
@@ -128,7 +129,7 @@ def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection 
 
 
 @without_collection()
-def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
+def prove(document: QueueDocument, projected: ProjectedEdit) -> DocumentEdit:
     """Parses the new text of a drafted edit and returns the edit. It becomes a refusal if the text
     differs from the old one in more than the intended numbers."""
     if projected.text is None:
@@ -138,8 +139,7 @@ def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
     except QueueError as error:
         return unchanged_edit(document, refusal=str(error))
     limits = notices.limits_of(after.queues, projected.fixed) if projected.fixed else after.queues
-    edit: QueueEdit = msgspec.structs.replace(projected.edit, limits=limits)
-    return edit
+    return msgspec.structs.replace(projected.edit, limits=limits)
 
 
 # --- the numbers and the ledger of the next document -----------------------------------------
@@ -212,16 +212,16 @@ def _project_edit(
     is_held = held or frozen or blocked or wants.nodes.keys() - tree.queues.keys()
     amounts = {place: baseline.amount for place, baseline in baselines.items()}
     news = notices.news_of(tree, baselines, lent) if any(b.news for b in baselines.values()) else ()
-    edit = QueueEdit(
+    edit = DocumentEdit(
         text=text,
         ledger=ledger_text,
-        noted=noted,
+        record=noted,
         planned_on=source.version,
         reset_by=name_authors(source) if _is_reset(baselines, texts) else "",
         is_changed=text != source.text or ledger_text != source.ledger_text,
         changes=edit_report.changes_of(tree, texts, baselines, (ledger.sections, sections)),
-        notes=chosen.notes + tuple(change.note for change in news),
-        news=news,
+        limit_news=news,
+        ledger_news=chosen.notes,
         held=notices.held_of(tree, held, frozen, wants, blocked) if is_held else {},
         blocked=blocked,
         uncounted=waiting,

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from dnm.model import quantity
 from dnm.model.cluster import QueueLimits
 from dnm.model.quantity import INT64_MAX, UNITS, QuantityError
-from dnm.model.queue_edit import QueueEdit, QueueNumbers, QueueWants
+from dnm.model.queue_edit import QueueNumbers, QueueWants
 from dnm.model.value import Resources
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 
 _OF_VCORE = {"m": 1} | {suffix: 1000 * unit for suffix, unit in UNITS.items()}
 _GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
@@ -125,7 +126,7 @@ def kubernetes_numbers(numbers: Mapping[str, QueueNumbers]) -> dict[str, QueueNu
     }
 
 
-def kubernetes_edit(edit: QueueEdit) -> QueueEdit:
+def kubernetes_edit(edit: DocumentEdit) -> DocumentEdit:
     """Returns the edit with Kubernetes' resource names in limits and numbers. Its texts and changes
     keep YuniKorn's names."""
     limits, numbers = kubernetes_limits(edit.limits), kubernetes_numbers(edit.numbers)

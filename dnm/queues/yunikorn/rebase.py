@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError
-from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.queue_edit import QueueWants
 from dnm.queues.yunikorn.authors import Authorship, ChosenLedger, choose_ledger, with_totals
 from dnm.queues.yunikorn.document import QueueDocument, unchanged_edit
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.edit import project_edit, prove
 from dnm.queues.yunikorn.ledger import Ledger, all_totals, decode_ledger, lent_amounts
 from dnm.queues.yunikorn.limits import Baseline, compare, current, own_section
@@ -32,7 +33,7 @@ def rebase_document(
     wants: QueueWants,
     reading: LimitMeaning,
     queues: Iterable[str] = (),
-) -> QueueEdit:
+) -> DocumentEdit:
     """Returns the edit after an administrator has declared that the limits of these queues (of all
     if `queues` is empty) do or do not contain lent nodes. If the ledger already has nodes of this
     instance, the answer applies only to limits that another client has changed after dnm."""
@@ -49,7 +50,7 @@ def _rebase(
     wants: QueueWants,
     reading: LimitMeaning,
     chosen: frozenset[str],
-) -> QueueEdit:
+) -> DocumentEdit:
     unknown = sorted(chosen - document.limits.keys())
     if unknown:
         raise QueueError(
@@ -74,8 +75,8 @@ def _rebase(
         recorded = decode_ledger(wants.remembered or "")
     in_force = with_totals(ChosenLedger(ledger), recorded)
     edit = prove(document, project_edit(document, in_force, baselines, wants))
-    forgotten = all_totals(recorded).keys() - all_totals(decode_ledger(edit.noted or ""))
-    answered: QueueEdit = replace(edit, is_answer=bool(forgotten) and not edit.refusal)
+    forgotten = all_totals(recorded).keys() - all_totals(decode_ledger(edit.record or ""))
+    answered: DocumentEdit = replace(edit, is_answer=bool(forgotten) and not edit.refusal)
     return answered
 
 

@@ -8,10 +8,10 @@ import msgspec
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
-from dnm.model.queue_edit import DocumentVersion
 from dnm.model.value import Value
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn import packed
+from dnm.queues.yunikorn.document_edit import DocumentVersion
 
 LEDGER_ANNOTATION = "dynamic-node-manager/ledger"
 DEFAULTS_NAME = "yunikorn-defaults"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits, SchedulerView
 from dnm.model.config import Config
 from dnm.model.errors import KubeConflict, KubeError, QueueError
-from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
+from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueWants
 from dnm.model.value import Resources, Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.queues.system import ConfigMaps
@@ -23,6 +23,7 @@ from dnm.queues.yunikorn.document import (
     read_document,
     settled_edit,
 )
+from dnm.queues.yunikorn.document_edit import DocumentEdit, DocumentOutcome
 from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.pods import YunikornPods
@@ -56,6 +57,7 @@ class YunikornFacts(QueueFacts):
 class DocumentProjection(Projection):
     """A draft of an edit, with Kubernetes' names of resources. `own`: the same with YuniKorn's."""
 
+    edit: DocumentEdit
     own: edits.ProjectedEdit | None
 
 
@@ -87,7 +89,7 @@ class DocumentQueues(Value):
         edit = own.edit if own else settled_edit(self.document, named)
         return DocumentProjection(wants=wants, edit=kubernetes_edit(edit), own=own)
 
-    def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
+    def plan(self, wants: QueueWants, projected: Projection | None) -> DocumentEdit:
         if not (isinstance(projected, DocumentProjection) and projected.wants == wants):
             projected = self.project(wants)
         if projected.own is None or projected.own.text is None:
@@ -106,6 +108,8 @@ class DocumentQueues(Value):
         return edits.why_no_growth(self.document, yunikorn_wants(wants), queue, more)
 
     def show_difference(self, edit: QueueEdit) -> str:
+        if not isinstance(edit, DocumentEdit):
+            return ""
         texts = (self.document.source.text, edit.text)
         old, new = (text.splitlines(keepends=True) for text in texts)
         return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
@@ -151,12 +155,13 @@ class Yunikorn:
         wants: QueueWants,
         planned: QueueEdit | None,
         before_write: Callable[[], None],
-    ) -> QueueOutcome:
+    ) -> DocumentOutcome:
         from dnm.queues.yunikorn.rest import YunikornClient  # most runs edit nothing
 
-        def plan(source: SourceDocument) -> QueueEdit:
+        def plan(source: SourceDocument) -> DocumentEdit:
             before_write()
-            return plan_source(source, wants, planned)
+            own = planned if isinstance(planned, DocumentEdit) else None
+            return plan_source(source, wants, own)
 
         client = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
         return apply_queue_edit(kube, config.queue_document, plan, client)
@@ -172,10 +177,10 @@ _UPTAKE = timedelta(seconds=30)  # YuniKorn reloads a changed ConfigMap within a
 def apply_queue_edit(
     kube: ConfigMaps,
     place: tuple[str, str],
-    plan: Callable[[SourceDocument], QueueEdit],
+    plan: Callable[[SourceDocument], DocumentEdit],
     yunikorn: YunikornClient | None = None,
     uptake: timedelta = _UPTAKE,
-) -> QueueOutcome:
+) -> DocumentOutcome:
     """Reads the document in the ConfigMap `place` (namespace and name), calls `plan` with it and
     writes the resulting edit. Repeats this if another client has changed the ConfigMap meanwhile.
 
@@ -188,7 +193,7 @@ def apply_queue_edit(
         if edit.refusal:
             raise QueueError(edit.refusal)
         if not edit.is_changed:
-            return QueueOutcome(edit=edit)
+            return DocumentOutcome(edit=edit)
         has_new_text = edit.text != source.text
         notes: tuple[str, ...] = ()
         if yunikorn and has_new_text:
@@ -205,7 +210,7 @@ def apply_queue_edit(
             if not is_in_place(kube, place, edit):
                 raise
             notes = (*notes, f"the write took effect although its answer was lost: {error}")
-        outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
+        outcome = DocumentOutcome(edit=edit, is_written=True, notes=notes)
         if yunikorn is None or not has_new_text:
             return outcome
         return confirm(kube, place, yunikorn, (source, outcome), uptake)
@@ -216,10 +221,9 @@ def apply_queue_edit(
 
 
 def plan_source(
-    source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
-) -> QueueEdit:
-    """Returns the edit of a document that was just read: `planned` if it was planned for this
-    version, otherwise a new edit. Raises QueueError if YuniKorn could not read the document."""
+    source: SourceDocument, wants: QueueWants, planned: DocumentEdit | None = None
+) -> DocumentEdit:
+    """Returns the edit as `edit_source` does, with Kubernetes' names of resources."""
     edit = edits.edit_source(source, yunikorn_wants(wants), planned)
     return edit if edit is planned else kubernetes_edit(edit)
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from dnm.host.fault_points import waiting
 from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError
-from dnm.model.queue_edit import QueueEdit, QueueOutcome
 from dnm.queues.system import ConfigMaps
+from dnm.queues.yunikorn.document_edit import DocumentEdit, DocumentOutcome
 from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
 from dnm.queues.yunikorn.source import SourceDocument, read_source, with_document
@@ -20,7 +20,7 @@ _TRIES = 5  # if other clients write at the same time
 _LOOK_EVERY = timedelta(milliseconds=200)
 
 
-def validate(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
+def validate(yunikorn: YunikornClient, edit: DocumentEdit) -> tuple[str, ...]:
     """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the edit."""
     try:
         reason = yunikorn.validate(edit.text)
@@ -38,9 +38,9 @@ def confirm(
     kube: ConfigMaps,
     place: tuple[str, str],
     yunikorn: YunikornClient,
-    step: tuple[SourceDocument, QueueOutcome],
+    step: tuple[SourceDocument, DocumentOutcome],
     uptake: timedelta,
-) -> QueueOutcome:
+) -> DocumentOutcome:
     """Waits until YuniKorn has reloaded the document, and returns the outcome. If YuniKorn does not
     reload it in time, dnm restores the old document and raises QueueError."""
     before, outcome = step
@@ -72,7 +72,7 @@ def confirm(
     )
 
 
-def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
+def _unconfirmed(outcome: DocumentOutcome, why: str) -> DocumentOutcome:
     return replace(outcome, notes=(*outcome.notes, f"not confirmed by YuniKorn: {why}"))
 
 
@@ -96,7 +96,7 @@ def _wait_for(
 
 
 def _restore(
-    kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: QueueEdit
+    kube: ConfigMaps, place: tuple[str, str], before: SourceDocument, edit: DocumentEdit
 ) -> None:
     """Writes the old document again, unless another client has changed the edited one."""
     for _ in range(_TRIES):
@@ -114,7 +114,7 @@ def _restore(
         return
 
 
-def is_in_place(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
+def is_in_place(kube: ConfigMaps, place: tuple[str, str], edit: DocumentEdit) -> bool:
     """Returns whether the ConfigMap has exactly the text and the ledger of the edit."""
     source = read_source(kube, place)
     return source.text == edit.text and source.ledger_text == edit.ledger

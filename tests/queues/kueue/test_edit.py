@@ -74,7 +74,7 @@ def play(facts: KueueFacts, wanted: QueueWants) -> tuple[KueueFacts, str | None]
     after = written(facts, item.manifest) if item.is_changed else facts
     assert not plan_cohorts(after, wanted).is_changed, "a second write changes something"
     assert edit.limits == KueueQueues(facts=after).limits, "the projected limits are others"
-    return after, edit.noted
+    return after, edit.record
 
 
 def lent_cores(facts: KueueFacts) -> int:
@@ -151,7 +151,7 @@ def test_quotas_of_another_writer_are_not_replaced() -> None:
     edit = plan_cohorts(facts, wants("n1", "n2", remembered=record))
     assert not edit.is_changed
     assert "argocd" in edit.blocked["a8"] and "a8" in edit.uncounted
-    assert edit.noted == record
+    assert edit.record == record
 
 
 def test_queue_that_left_its_cohort_counts_no_lent_node() -> None:

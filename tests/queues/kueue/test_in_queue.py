@@ -22,6 +22,7 @@ from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.in_queue import patch_of, plan_queues, split_queues
 from dnm.queues.kueue.system import SYSTEM, KueueQueues
 from dnm.queues.kueue.writes import try_writes
+from tests.queue_kit import notes_of
 from tests.queues.kueue.conftest import QUOTAS, Read, a_kueue_config
 from tests.queues.kueue.objects import (
     a_cluster_queue,
@@ -95,7 +96,7 @@ def play(facts: KueueFacts, wanted: QueueWants) -> tuple[KueueFacts, KueueEdit]:
             parent=held_of(facts).parent, used=facts.used, memory=amounts["memory"],
         )  # fmt: skip
         assert held_of(after).quota.nominal == amounts
-    again = msgspec.structs.replace(wanted, remembered=edit.noted)
+    again = msgspec.structs.replace(wanted, remembered=edit.record)
     assert not plan_queues(after, again).is_changed
     assert edit.limits == KueueQueues(facts=after).limits
     return after, edit
@@ -104,7 +105,7 @@ def play(facts: KueueFacts, wanted: QueueWants) -> tuple[KueueFacts, KueueEdit]:
 def lent_by(*nodes: str, base: int = 0, instance: str = "prod") -> tuple[str, str]:
     """Returns the annotation and the registry's ledger after a write for these nodes."""
     facts, edit = play(facts_of(base), wants(*nodes, instance=instance))
-    return held_of(facts).ledger, edit.noted or ""
+    return held_of(facts).ledger, edit.record or ""
 
 
 class Change(NamedTuple):
@@ -153,15 +154,15 @@ def test_change_by_another_client_is_kept_and_lent_nodes_are_added_again(change:
     if change.baseline is None:
         edit = plan_queues(facts, wanted)
         assert not edit.is_changed and "unclear" in edit.blocked["a8"] and edit.uncounted
-        assert edit.noted == record
+        assert edit.record == record
         objection = KueueQueues(facts=facts).growth_objection(wanted, "a8", [NODE])
         assert objection and "unclear" in objection.detail
         return
     after, edit = play(facts, wanted)
     assert cores_of(after) == change.baseline + 128
     assert edit.numbers["a8"].baseline["cpu"] == 1000 * change.baseline
-    assert edit.reset_by.startswith(change.reset_by) and bool(edit.reset_by) is bool(edit.news)
-    restored, _ = play(after, wants(remembered=edit.noted))
+    assert edit.reset_by.startswith(change.reset_by) and bool(edit.reset_by) is bool(notes_of(edit))
+    restored, _ = play(after, wants(remembered=edit.record))
     assert cores_of(restored) == change.baseline and not held_of(restored).ledger
 
 
@@ -217,7 +218,7 @@ def test_quota_is_the_baseline_and_the_nodes_whatever_happens_to_the_ledger(
             if not edit.blocked:
                 facts, edit = play(facts, wants(*serving[name], instance=name,
                                                 remembered=records[name]))  # fmt: skip
-            records[name] = edit.noted or ""
+            records[name] = edit.record or ""
         assert cores_of(facts) == 10 + 128 * sum(map(len, serving.values()))
     for name in ("prod", "test"):
         facts, _ = play(facts, wants(instance=name, remembered=records[name]))
@@ -232,7 +233,7 @@ def test_quota_never_shrinks_below_its_use(parent: str) -> None:
     assert cores_of(after) == 200 and "200" in edit.held["a8"]
     assert edit.changes[0].before == "266" and edit.changes[0].after == "200"
     after = msgspec.structs.replace(after, used={})
-    after, _ = play(after, wants("n1", remembered=edit.noted))
+    after, _ = play(after, wants("n1", remembered=edit.record))
     assert cores_of(after) == 138
 
 

@@ -19,6 +19,7 @@ from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueNumbers, QueueWants
 from dnm.model.verdict import Verdict
 from dnm.queues import system_of
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config
 from tests.fakes import KubeFake
 from tests.plan.worlds import LONG_AGO, World, pods
@@ -61,7 +62,7 @@ def test_namespace_without_a_queue_system_reads_and_writes_nothing() -> None:
     assert facts == QueueFacts()
     assert queues.limits == {"lab": QueueLimits(path="lab", parent=None, is_leaf=True)}
     assert (edit.is_changed, edit.refusal, edit.numbers) == (False, None, {"lab": QueueNumbers()})
-    assert (outcome.is_written, outcome.edit.noted) == (False, asked.remembered)
+    assert (outcome.is_written, outcome.edit.record) == (False, asked.remembered)
     assert checks_of(config)[0].permissions(config) == ()
     assert not queues.is_missing
 
@@ -76,6 +77,7 @@ def test_queue_system_none_leaves_the_edit_of_yunikorn_as_it_is() -> None:
     reduced = msgspec.structs.replace(asked, nodes={QUEUE: {"a001": SIZE}}, floors={})
     edit = queues.plan(asked, queues.project(asked))
     alone = of_yunikorn.plan(reduced, of_yunikorn.project(reduced))
+    assert isinstance(edit, DocumentEdit) and isinstance(alone, DocumentEdit)
     assert (edit.text, edit.ledger, edit.changes) == (alone.text, alone.ledger, alone.changes)
     assert set(queues.limits) == {*of_yunikorn.limits, "lab"}
     assert queues.growth_objection(asked, "lab", [SIZE]) is None

@@ -386,7 +386,7 @@ def test_question_is_asked_until_it_is_answered() -> None:
             facts = replace(facts, unread_queues={"dev": why})
         edit = plan_edit(facts, {"dev", "lab"}, wanted)
         assert ("dev" in edit.refused or "dev" in facts.unread_queues) and not edit.changes
-        wanted = replace(wanted, remembered=edit.noted)
+        wanted = replace(wanted, remembered=edit.record)
 
 
 def test_quota_that_the_first_run_could_not_read_has_no_recorded_ledger() -> None:
@@ -394,5 +394,5 @@ def test_quota_that_the_first_run_could_not_read_has_no_recorded_ledger() -> Non
     why = Unreadable(subject="the ResourceQuotas of dev", error="503")
     for _ in range(2):
         edit = plan_edit(QuotaFacts(unread_queues={"dev": why}), {"dev"}, wanted)
-        wanted = replace(wanted, remembered=edit.noted)
+        wanted = replace(wanted, remembered=edit.record)
     assert "dev" in plan_edit(QuotaFacts(quotas=(quota(),)), {"dev"}, wanted).refused

@@ -184,7 +184,7 @@ def test_refused_write_with_an_unreadable_result_is_no_change(courses: Courses) 
     outcome = courses.write(kube)
     assert {change.queue for change in outcome.edit.changes} == {"biology", "chemistry"}
     assert [*outcome.failed] == ["art"] and not outcome.notes
-    assert "art/q" not in str(outcome.edit.noted)
+    assert "art/q" not in str(outcome.edit.record)
 
 
 class Unseen(Conflicts):

@@ -17,6 +17,7 @@ from tests.queue_kit import (
     lend,
     limit,
     nodes_of,
+    notes_of,
     read,
     wants,
 )
@@ -26,8 +27,8 @@ def test_reapplied_manifest_gets_the_lent_nodes_again() -> None:
     made = lend(TREE, TWO)
     again = edit(TREE, made.ledger, TWO)
     assert (again.text, again.ledger) == (made.text, made.ledger)
-    assert [note.split(":")[0] for note in again.notes] == ["root.science", A]
-    assert "a manifest was applied again" in again.notes[0]
+    assert [note.split(":")[0] for note in notes_of(again)] == ["root.science", A]
+    assert "a manifest was applied again" in notes_of(again)[0]
 
 
 def test_reapplied_manifest_during_a_return_gets_the_remaining_nodes() -> None:
@@ -73,10 +74,10 @@ def test_any_other_limit_is_a_new_total() -> None:
     seen = edit(edited, made.ledger, TWO)
     assert seen.text == edited and seen.is_changed
     assert seen.numbers[A].baseline["vcore"] == 44_000
-    assert "max vcore was changed to 300" in seen.notes[0]
-    assert "without lent nodes that is 44" in seen.notes[0]
-    assert "write 556, which includes the 256" in seen.notes[0]
-    assert not edit(seen.text, seen.ledger, TWO).notes
+    assert "max vcore was changed to 300" in notes_of(seen)[0]
+    assert "without lent nodes that is 44" in notes_of(seen)[0]
+    assert "write 556, which includes the 256" in notes_of(seen)[0]
+    assert not notes_of(edit(seen.text, seen.ledger, TWO))
     queue_edit = edit(seen.text, seen.ledger, ONE)
     assert limit(queue_edit, A) == "172" and limit(queue_edit, A, "memory") == "576G"
     assert limit(edit(queue_edit.text, queue_edit.ledger, {}), A) == "44"
@@ -127,7 +128,7 @@ def test_reapplied_manifest_after_a_held_shrink_causes_no_change() -> None:
     held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}})
     assert limit(held, A) == "150"
     applied = edit(TREE, held.ledger, {})
-    assert applied.text == TREE and applied.notes == ()
+    assert applied.text == TREE and notes_of(applied) == ()
 
 
 # --- what a person says --------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def test_printed_advice_on_a_changed_limit_works(has_run: bool) -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 400,")
     seen = edit(edited, made.ledger, TWO)
-    (note,) = seen.notes
+    (note,) = notes_of(seen)
     meant = note.split("If 400 was meant without them, write ")[1].split(",")[0]
     ledger = seen.ledger if has_run else made.ledger
     advised = change(edited, "max: {vcore: 400,", f"max: {{vcore: {meant},")

@@ -29,6 +29,7 @@ from tests.queue_kit import (
     lend,
     limit,
     nodes_of,
+    notes_of,
     read,
     source,
     wants,
@@ -187,7 +188,7 @@ def test_guarantee_below_the_lent_amount_does_not_fix_the_max() -> None:
     text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
     again = edit(text, made.ledger, TWO)
     assert "guaranteed vcore was set to 9" in again.held[A] and not again.limits[A].fixed
-    assert again.notes == ()  # `held` reports it
+    assert notes_of(again) == ()  # `held` reports it
 
 
 def test_full_ledger_may_shrink_but_an_invalid_document_may_not() -> None:
@@ -218,7 +219,7 @@ def test_limit_that_could_not_grow_is_recognized_by_the_next_run() -> None:
     closed = change(closed, "max: {vcore: 64, memory: 256G}", "max: {vcore: 0, memory: 256G}")
     made = lend(closed, ONE)
     again = edit(made.text, made.ledger, ONE)
-    assert not again.refusal and not again.is_changed and not again.notes
+    assert not again.refusal and not again.is_changed and not notes_of(again)
     back = edit(made.text, made.ledger, {})
     assert back.text == closed
 
@@ -260,6 +261,6 @@ def test_limit_change_has_its_own_reason(
 
 def test_postponed_shrink_has_its_own_reason() -> None:
     made = lend(TREE, ONE)
-    held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}}, remembered=made.noted)
-    later = edit(held.text, held.ledger, {}, remembered=held.noted)
+    held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}}, remembered=made.record)
+    later = edit(held.text, held.ledger, {}, remembered=held.record)
     assert {item.why for item in later.changes} == {"a postponed change is possible now"}

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from dnm.model.cluster import FieldOwner
-from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
@@ -33,6 +33,7 @@ from tests.queue_kit import (
     lent_in,
     limit,
     nodes_of,
+    notes_of,
     read,
     wants,
 )
@@ -43,7 +44,7 @@ Nodes = Mapping[str, Mapping[str, Resources]]
 
 def edit_without_ledger(
     text: str, nodes: Nodes, last_ledger: str | None, **more: object
-) -> QueueEdit:
+) -> DocumentEdit:
     """Returns the edit of a document without ledger, by a run that recorded `last_ledger`."""
     return edit(text, "", nodes, remembered=last_ledger, **more)  # type: ignore[arg-type]
 
@@ -52,7 +53,7 @@ def test_lost_ledger_is_rewritten_if_the_limits_are_unchanged() -> None:
     made = lend(TREE, TWO)
     again = edit_without_ledger(made.text, TWO, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
-    assert again.notes == (
+    assert notes_of(again) == (
         "the ledger is gone from the ConfigMap, and the limits are those that the last run "
         "recorded: dnm writes the recorded ledger again",
     )
@@ -89,7 +90,7 @@ def test_older_ledger_beside_newer_limits_is_replaced() -> None:
     queue_edit, two = lend(TREE, ONE), lend(TREE, TWO)
     again = edit(two.text, queue_edit.ledger, TWO, remembered=two.ledger)
     assert (again.text, again.ledger) == (two.text, two.ledger)
-    assert "older than its limits" in again.notes[0]
+    assert "older than its limits" in notes_of(again)[0]
     assert edit(two.text, queue_edit.ledger, {}, remembered=two.ledger).text == TREE
 
 
@@ -103,12 +104,12 @@ def test_lost_ledger_of_another_instance_is_left_to_that_instance() -> None:
     theirs = lend(TREE, nodes_of(B, "m1"), instance="q")
     both = edit(theirs.text, theirs.ledger, ONE)
     assert "another instance's ledger is gone" in (
-        edit_without_ledger(theirs.text, {}, theirs.noted).refusal or ""
+        edit_without_ledger(theirs.text, {}, theirs.record).refusal or ""
     )
     alone = lend(TREE, ONE)
     text = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
-    assert not edit_without_ledger(text, ONE, alone.noted).refusal
-    assert "which fits neither" in (edit_without_ledger(text, ONE, both.noted).refusal or "")
+    assert not edit_without_ledger(text, ONE, alone.record).refusal
+    assert "which fits neither" in (edit_without_ledger(text, ONE, both.record).refusal or "")
 
 
 UNDECIDED = [
@@ -163,9 +164,9 @@ def test_ledger_section_of_another_instance_is_not_restored() -> None:
     that q's node stayed in `releasing`."""
     lent = lend(TREE, nodes_of("root.free", "n1"), instance="q")
     seen = edit(lent.text, lent.ledger, {}, instance="p")
-    removed = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.noted)
+    removed = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.record)
     assert removed.ledger == ""
-    again = edit(removed.text, removed.ledger, {}, instance="p", remembered=seen.noted)
+    again = edit(removed.text, removed.ledger, {}, instance="p", remembered=seen.record)
     assert not again.is_changed and not again.refusal
 
 
@@ -173,13 +174,13 @@ def test_ledger_lost_with_two_instances_is_restored_by_the_newer_record() -> Non
     """Instance p wrote last, so that only p's record has the whole ledger; q waits for p."""
     first = lend(TREE, ONE, instance="p")
     second = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="q", remembered="")
-    third = edit(second.text, second.ledger, TWO, instance="p", remembered=first.noted)
-    waits = edit(third.text, "", nodes_of(B, "m1"), instance="q", remembered=second.noted)
+    third = edit(second.text, second.ledger, TWO, instance="p", remembered=first.record)
+    waits = edit(third.text, "", nodes_of(B, "m1"), instance="q", remembered=second.record)
     assert waits.refusal and waits.text == third.text
-    mended = edit(third.text, "", TWO, instance="p", remembered=third.noted)
+    mended = edit(third.text, "", TWO, instance="p", remembered=third.record)
     assert (mended.text, mended.ledger) == (third.text, third.ledger)
     quiet = edit(mended.text, mended.ledger, nodes_of(B, "m1"), instance="q",
-                 remembered=second.noted)  # fmt: skip
+                 remembered=second.record)  # fmt: skip
     assert quiet.text == third.text and not quiet.refusal
 
 
@@ -188,8 +189,8 @@ def test_older_export_without_ledger_is_not_treated_as_a_manifest(keeps: bool) -
     """Queue B is at its baseline as in a manifest, but A's 208 contains a node of dnm."""
     queue_edit = lend(TREE, ONE)
     both = {**TWO, **nodes_of(B, "m1")}
-    two = edit(queue_edit.text, queue_edit.ledger, both, remembered=queue_edit.noted)
-    asked = edit(queue_edit.text, two.ledger if keeps else "", both, remembered=two.noted)
+    two = edit(queue_edit.text, queue_edit.ledger, both, remembered=queue_edit.record)
+    asked = edit(queue_edit.text, two.ledger if keeps else "", both, remembered=two.record)
     assert "which dnm itself wrote earlier" in (asked.refusal or "")
     assert not asked.is_changed
 
@@ -198,12 +199,12 @@ def test_removed_limit_leaves_the_ledger_with_its_nodes() -> None:
     """Once, dnm kept the removed limit's nodes and lowered a limit that was set months later."""
     made = lend(TREE, {**ONE, **nodes_of(B, "m1")}, adjust_guaranteed=False)
     without = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {memory: 576G}")
-    taken = edit(without, made.ledger, nodes_of(B, "m1"), remembered=made.noted,
+    taken = edit(without, made.ledger, nodes_of(B, "m1"), remembered=made.record,
                  adjust_guaranteed=False)  # fmt: skip
     assert '"vcore":["80"' not in taken.ledger
-    removed = edit(taken.text, taken.ledger, {}, remembered=taken.noted, adjust_guaranteed=False)
+    removed = edit(taken.text, taken.ledger, {}, remembered=taken.record, adjust_guaranteed=False)
     later = change(removed.text, "max: {memory: 320G}", "max: {vcore: 208, memory: 320G}")
-    again = edit(later, removed.ledger, {}, remembered=removed.noted, adjust_guaranteed=False)
+    again = edit(later, removed.ledger, {}, remembered=removed.record, adjust_guaranteed=False)
     assert again.text == later
 
 
@@ -211,10 +212,10 @@ def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
     """The killed run had recorded a return, but not written it: A's limit still has the node."""
     owner = FieldOwner(manager="dnm", operation="Update", keys=frozenset({"queues.yaml"}))
     made = lend(TREE, ONE)
-    killed = edit(made.text, made.ledger, nodes_of(B, "m1"), remembered=made.noted)
+    killed = edit(made.text, made.ledger, nodes_of(B, "m1"), remembered=made.record)
     result = config_map(made.text, owners=(owner,))
     for now in ({}, nodes_of(B, "m1")):
-        asking = wants(now, remembered=killed.noted)
+        asking = wants(now, remembered=killed.record)
         assert edit_source(resolve_document(result, None), asking).refusal
 
 
@@ -226,7 +227,7 @@ def test_ledger_without_checksums_is_read() -> None:
         del stored[name]
     bare = json.dumps(stored, separators=(",", ":"))
     again = edit(made.text, bare, ONE, remembered=bare)
-    assert again.text == made.text and not again.notes
+    assert again.text == made.text and not notes_of(again)
     assert decode_ledger(again.ledger).text == decode_ledger(made.ledger).text
     assert edit(TREE, bare, ONE, remembered=bare).text == made.text
     assert edit(made.text, "", ONE, remembered=bare).text == made.text
@@ -244,7 +245,7 @@ def test_manifest_equal_to_an_earlier_edit_needs_an_administrator(stands: str) -
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
     beside = {"none": "", "foreign": foreign.ledger, "older": lend(TREE, TWO).ledger}[stands]
     result = config_map(queue_edit.text, beside, owners=(MANIFESTS,))
-    asked = edit_source(resolve_document(result, None), wants(ONE, remembered=queue_edit.noted))
+    asked = edit_source(resolve_document(result, None), wants(ONE, remembered=queue_edit.record))
     assert "the last run recorded" in (asked.refusal or "") and asked.text == queue_edit.text
 
 
@@ -252,10 +253,10 @@ def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
     """Instance q returned its node, then its ledger was restored. Once, p subtracted it again."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
-    seen = edit(both.text, both.ledger, ONE, instance="p", remembered=alone.noted)
-    removed = edit(both.text, both.ledger, {}, instance="q", remembered=both.noted)
+    seen = edit(both.text, both.ledger, ONE, instance="p", remembered=alone.record)
+    removed = edit(both.text, both.ledger, {}, instance="q", remembered=both.record)
     edited = change(removed.text, "max: {vcore: 208,", "max: {vcore: 272,")
-    asked = edit(edited, both.ledger, {}, instance="q", remembered=removed.noted)
+    asked = edit(edited, both.ledger, {}, instance="q", remembered=removed.record)
     assert (
         "differs from the ledger that the last run recorded" in (asked.refusal or "")
         and asked.text == edited
@@ -263,7 +264,7 @@ def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
     put = FieldOwner(
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
     )
-    asking = wants(ONE, instance_id="p", remembered=seen.noted)  # it has read nothing since
+    asking = wants(ONE, instance_id="p", remembered=seen.record)  # it has read nothing since
     for owners, is_asked in (((put,), True), ((), False)):
         result = config_map(edited, both.ledger, owners=owners)
         refusal = edit_source(resolve_document(result, None), asking).refusal
@@ -275,11 +276,11 @@ def test_manual_edit_after_another_instance_wrote_is_accepted_by_that_instance()
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     edited = change(both.text, "max: {vcore: 208,", "max: {vcore: 272,")
-    waits = edit(edited, both.ledger, ONE, instance="p", remembered=alone.noted)
+    waits = edit(edited, both.ledger, ONE, instance="p", remembered=alone.record)
     assert waits.refusal
-    mended = edit(edited, both.ledger, nodes_of(B, "m1"), instance="q", remembered=both.noted)
+    mended = edit(edited, both.ledger, nodes_of(B, "m1"), instance="q", remembered=both.record)
     assert not mended.refusal and limit(mended, A) == "272"
-    again = edit(mended.text, mended.ledger, {}, instance="p", remembered=alone.noted)
+    again = edit(mended.text, mended.ledger, {}, instance="p", remembered=alone.record)
     assert limit(again, A) == "144"
 
 
@@ -287,42 +288,42 @@ def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
     """After a manifest without ledger, an older export's 208 (80 and a node) is no baseline."""
     made = lend(TREE, ONE)
     replaced = config_map(TREE, owners=(MANIFESTS,))
-    rest = edit_source(resolve_document(replaced, None), wants({}, remembered=made.noted))
+    rest = edit_source(resolve_document(replaced, None), wants({}, remembered=made.record))
     assert rest.text == TREE and rest.ledger == ""
-    asked = edit_without_ledger(made.text, ONE, rest.noted)
+    asked = edit_without_ledger(made.text, ONE, rest.record)
     assert "which dnm itself wrote earlier" in (asked.refusal or "")
-    assert not edit_without_ledger(TREE, ONE, rest.noted).refusal
+    assert not edit_without_ledger(TREE, ONE, rest.record).refusal
 
 
 def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
     """Once, instance p took q's limit of 208, which contains q's node, for a baseline."""
     free = lend(TREE, nodes_of("root.free", "n1"), instance="p")
     both = edit(free.text, free.ledger, ONE, instance="q", remembered="")
-    asked = edit_without_ledger(both.text, nodes_of("root.free", "n1"), free.noted, instance="p")
+    asked = edit_without_ledger(both.text, nodes_of("root.free", "n1"), free.record, instance="p")
     assert "another one than" in (asked.refusal or "") or "no limits" in (asked.refusal or "")
     assert not edit_without_ledger(
-        TREE, nodes_of("root.free", "n1"), free.noted, instance="p"
+        TREE, nodes_of("root.free", "n1"), free.record, instance="p"
     ).refusal
 
 
 def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
     """The killed run recorded the return, but the limit still has the node, in no ledger."""
     made = lend(TREE, ONE)
-    killed = edit(made.text, made.ledger, {}, remembered=made.noted)
+    killed = edit(made.text, made.ledger, {}, remembered=made.record)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
-    asked = edit(made.text, foreign.ledger, {}, remembered=killed.noted)
+    asked = edit(made.text, foreign.ledger, {}, remembered=killed.record)
     assert asked.refusal and asked.text == made.text
 
 
 def test_earlier_total_needs_an_administrator_even_if_nothing_is_lent() -> None:
     """An older export has 208, which is 80 and a node. Once, dnm took it for a baseline."""
     made = lend(TREE, ONE)
-    noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
+    noted = edit(made.text, made.ledger, {}, remembered=made.record).record
     for _ in range(3):  # idle runs
         rest = edit(TREE, "", {}, remembered=noted)
-        assert not (rest.is_changed or rest.refusal) and rest.noted == noted
+        assert not (rest.is_changed or rest.refusal) and rest.record == noted
         asked = edit(made.text, "", {}, remembered=noted)
-        assert "wrote earlier" in (asked.refusal or "") and asked.noted is None
+        assert "wrote earlier" in (asked.refusal or "") and asked.record is None
     assert not edit(change(TREE, "{vcore: 80,", "{vcore: 81,"), "", {}, remembered=noted).refusal
 
 
@@ -330,34 +331,34 @@ def test_earlier_total_accepted_by_another_instance_needs_an_administrator() -> 
     """Once, instance p took a limit with q's node for a baseline, which q must still question."""
     free = nodes_of("root.free", "p1")
     made = lend(TREE, nodes_of(B, "q1"), instance="q")
-    returned = edit(made.text, made.ledger, {}, instance="q", remembered=made.noted)
+    returned = edit(made.text, made.ledger, {}, instance="q", remembered=made.record)
     alone = edit(TREE, "", free, instance="p")
-    accepted = edit(made.text, alone.ledger, free, instance="p", remembered=alone.noted)
+    accepted = edit(made.text, alone.ledger, free, instance="p", remembered=alone.record)
     assert not accepted.refusal and accepted.text == made.text
-    asked = edit(accepted.text, accepted.ledger, {}, instance="q", remembered=returned.noted)
+    asked = edit(accepted.text, accepted.ledger, {}, instance="q", remembered=returned.record)
     assert "wrote earlier" in (asked.refusal or "")
 
 
 @pytest.mark.parametrize("reading", LimitMeaning)
 def test_answer_about_an_earlier_total_is_kept_if_nothing_is_lent(reading: LimitMeaning) -> None:
     made = lend(TREE, ONE)
-    noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
+    noted = edit(made.text, made.ledger, {}, remembered=made.record).record
     answered = rebase_document(read(made.text), wants({}, remembered=noted), reading)
     assert answered.is_answer and not answered.is_changed
-    rest = edit(made.text, "", {}, remembered=answered.noted)
-    assert not rest.refusal and rest.noted == answered.noted
-    asked = edit(made.text, made.ledger, {}, remembered=answered.noted)
+    rest = edit(made.text, "", {}, remembered=answered.record)
+    assert not rest.refusal and rest.record == answered.record
+    asked = edit(made.text, made.ledger, {}, remembered=answered.record)
     assert "other baselines" in (asked.refusal or "")
-    again = rebase_document(read(made.text), wants({}, remembered=answered.noted), reading)
+    again = rebase_document(read(made.text), wants({}, remembered=answered.record), reading)
     assert not again.is_answer
 
 
 def test_killed_return_before_another_instance_starts_needs_an_administrator() -> None:
     """Once, the limit with the node (208) was a baseline: the killed run recorded its return."""
     made = lend(TREE, ONE)
-    killed = edit(made.text, made.ledger, {}, remembered=made.noted)
+    killed = edit(made.text, made.ledger, {}, remembered=made.record)
     other = edit(made.text, "", nodes_of("root.free", "m1"), instance="test")
-    asked = edit(other.text, other.ledger, {}, remembered=killed.noted)
+    asked = edit(other.text, other.ledger, {}, remembered=killed.record)
     assert "which dnm itself wrote earlier" in (asked.refusal or "")
 
 
@@ -369,11 +370,11 @@ def test_lent_amount_is_restored_after_another_instance_started_afresh() -> None
     both = edit(alone.text, alone.ledger, ONE, instance="q")
     source_document = resolve_document(config_map(both.text, owners=(MANIFESTS,)), None)
     theirs = {**free, **nodes_of(B, "p2")}
-    anew = edit_source(source_document, wants(theirs, instance_id="p", remembered=alone.noted))
+    anew = edit_source(source_document, wants(theirs, instance_id="p", remembered=alone.record))
     assert not anew.refusal and limit(anew, B) == "192"
-    again = edit(anew.text, anew.ledger, ONE, instance="q", remembered=both.noted)
-    assert again.text == anew.text and "the ledger is gone" in again.notes[0]
-    removed = edit(again.text, again.ledger, {}, instance="q", remembered=again.noted)
+    again = edit(anew.text, anew.ledger, ONE, instance="q", remembered=both.record)
+    assert again.text == anew.text and "the ledger is gone" in notes_of(again)[0]
+    removed = edit(again.text, again.ledger, {}, instance="q", remembered=again.record)
     assert [limit(removed, A), limit(removed, B), limit(removed, "root.science")] == [
         "80",
         "192",
@@ -387,13 +388,13 @@ def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
     own, other = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
     made = lend(ONE_LIMIT, own)
     both = edit(made.text, made.ledger, other, instance="test")
-    seen = edit(both.text, both.ledger, own, remembered=made.noted)
+    seen = edit(both.text, both.ledger, own, remembered=made.record)
     raised = change(both.text, "vcore: 336", "vcore: 464")
-    removed = edit(raised, both.ledger, {}, instance="test", remembered=both.noted)
+    removed = edit(raised, both.ledger, {}, instance="test", remembered=both.record)
     assert removed.text == both.text
     more = {"root.x": {**own["root.x"], "n2": {"vcore": 64_000}}}
-    wrong = edit_without_ledger(removed.text, more, seen.noted)
-    asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=removed.noted)
+    wrong = edit_without_ledger(removed.text, more, seen.record)
+    asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=removed.record)
     assert not wrong.refusal and "it lacks nodes that the last run recorded" in (
         asked.refusal or ""
     )
@@ -407,7 +408,7 @@ def test_rebase_answer_is_kept_after_a_killed_run(
     """A run was killed, and a limit was edited. Once, each later run asked again, whatever the
     administrator had answered."""
     made = lend(TREE, ONE)
-    noted = edit(made.text, made.ledger, TWO, remembered=made.noted).noted
+    noted = edit(made.text, made.ledger, TWO, remembered=made.record).record
     edited = change(made.text, f"vcore: {limit(made, A)}", "vcore: 400")
     asked = edit(edited, made.ledger, TWO, remembered=noted)
     assert "it differs from the ledger that the last run recorded" in (asked.refusal or "")
@@ -424,7 +425,7 @@ def test_ledger_that_matches_a_manifest_by_chance_needs_an_administrator() -> No
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
     )
     result = config_map(made.text, made.ledger, owners=(MANIFESTS, manual))
-    asked = edit_source(resolve_document(result, None), wants(ONE, remembered=made.noted))
+    asked = edit_source(resolve_document(result, None), wants(ONE, remembered=made.record))
     assert "different clients wrote the ledger and the limits" in (asked.refusal or "")
 
 

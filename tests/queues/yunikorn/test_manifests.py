@@ -8,10 +8,23 @@ import pytest
 
 from dnm.kube.objects import read_config_map
 from dnm.model.cluster import ConfigMap
-from dnm.model.queue_edit import QueueEdit
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
-from tests.queue_kit import ONE, ONE_LIMIT, TREE, TWO, A, B, change, lend, limit, nodes_of, wants
+from tests.queue_kit import (
+    ONE,
+    ONE_LIMIT,
+    TREE,
+    TWO,
+    A,
+    B,
+    change,
+    lend,
+    limit,
+    nodes_of,
+    notes_of,
+    wants,
+)
 
 X = "root.x"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -56,7 +69,7 @@ def stored(text: str, ledger: str, tool: str, exported: dict[str, str] | None = 
 
 def after(
     text: str, ledger: str, tool: str, nodes: object, exported: dict[str, str] | None = None
-) -> QueueEdit:
+) -> DocumentEdit:
     source = resolve_document(stored(text, ledger, tool, exported), None)
     return edit_source(source, wants(nodes, remembered=ledger))  # type: ignore[arg-type]
 
@@ -105,7 +118,7 @@ def test_single_limit_is_judged_by_the_client_that_wrote_it(tool: str, new: str)
     text = f"max vcore has a new baseline, {new} instead of 80, as after an applied manifest:"
     if new == "80":
         text = "back at its baseline (max vcore), as after a manifest was applied again:"
-    (note,) = again.notes
+    (note,) = notes_of(again)
     assert note.startswith(f"{X}: {text} lent nodes are added")
     assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import pytest
 
 from dnm.model.cluster import QueueLimits
-from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.tree import check_rules, parse_tree
 from tests.night import sample_by_day
@@ -66,7 +66,7 @@ def assert_no_trace(rng: random.Random, text: str) -> None:
 
 
 def assert_limits(
-    made: QueueEdit,
+    made: DocumentEdit,
     after: Mapping[str, QueueLimits],
     baseline: Mapping[str, QueueLimits],
     lent: Mapping[str, Mapping[str, Mapping[str, Resources]]],

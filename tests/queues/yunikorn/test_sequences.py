@@ -20,10 +20,12 @@ import pytest
 import yaml
 
 from dnm.model.cluster import ConfigMap, FieldOwner
-from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.queue_edit import QueueWants
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
 from tests.night import sample_by_day
+from tests.queue_kit import notes_of
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 SEQUENCES = int(os.environ.get("DNM_SEQUENCES", "400"))
@@ -103,7 +105,7 @@ class World:
 
     # --- what dnm does --------------------------------------------------------------------------
 
-    def edit(self, instance: Instance) -> QueueEdit:
+    def edit(self, instance: Instance) -> DocumentEdit:
         annotations = {LEDGER_ANNOTATION: self.ledger} if self.ledger else {}
         if self.applied:
             manifest = {"metadata": {}, "data": {"queues.yaml": self.applied}}
@@ -131,14 +133,14 @@ class World:
         made = self.edit(instance)
         self.counts["runs"] += 1
         self.story.append(
-            f"{name} runs ({ends}) with {instance.nodes}: {made.refusal or made.notes}"
+            f"{name} runs ({ends}) with {instance.nodes}: {made.refusal or notes_of(made)}"
         )
         if made.refusal:
             self.counts["asked"] += 1
             assert (made.text, made.ledger) == (self.text, self.ledger), self.story_text
             return False
         if ends != "failed":
-            instance.record = made.noted or ""
+            instance.record = made.record or ""
         if ends == "well":
             self.known, self.is_a_manifest = dict(self.shadow), False
         if ends == "well" and made.is_changed:

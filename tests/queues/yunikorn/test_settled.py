@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.queue_edit import QueueWants
 from dnm.queues.yunikorn import edit as edits
 from dnm.queues.yunikorn.authors import Authorship, choose_ledger, is_applied
 from dnm.queues.yunikorn.document import QueueDocument, is_settled, read_document
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.limits import compare
 from tests.queue_kit import TREE, change, source
 from tests.queue_trees import random_tree
@@ -19,7 +20,7 @@ from tests.queue_trees import random_tree
 CLOSED = change(TREE, "{vcore: 80,", "{pods: 0, vcore: 80,")
 
 
-def long_way(document: QueueDocument, wants: QueueWants) -> QueueEdit:
+def long_way(document: QueueDocument, wants: QueueWants) -> DocumentEdit:
     chosen = choose_ledger(Authorship(document, wants))
     baselines = compare(document.tree, chosen.ledger, is_applied(document.source))
     return edits.project_edit(document, chosen, baselines, wants).edit
@@ -29,7 +30,7 @@ def long_way(document: QueueDocument, wants: QueueWants) -> QueueEdit:
 def test_short_way_gives_the_edit_of_the_long_way(text: str) -> None:
     document = read_document(source(text))
     first = edits.compute_edit(document, QueueWants(instance_id="prod", remembered=None))
-    wants = QueueWants(instance_id="prod", remembered=first.edit.noted)
+    wants = QueueWants(instance_id="prod", remembered=first.edit.record)
     assert is_settled(document, wants) is (text != CLOSED)
     assert edits.compute_edit(document, wants).edit == long_way(document, wants)
 
@@ -42,7 +43,7 @@ def test_short_way_gives_the_edit_of_the_long_way_for_random_trees() -> None:
         first = edits.compute_edit(document, QueueWants(instance_id="prod", remembered=None))
         limits = document.limits.items()
         floors = {path: {n: 2 * amount for n, amount in q.max.items()} for path, q in limits}
-        wants = QueueWants(instance_id="prod", remembered=first.edit.noted, floors=floors)
+        wants = QueueWants(instance_id="prod", remembered=first.edit.record, floors=floors)
         settled += is_settled(document, wants)
         assert edits.compute_edit(document, wants).edit == long_way(document, wants)
     assert settled > 30
@@ -62,7 +63,7 @@ def test_long_way_is_taken_unless_the_last_run_recorded_this_text(
 ) -> None:
     document = read_document(source(TREE))
     first = edits.compute_edit(document, QueueWants(instance_id="prod", remembered=None))
-    wants = QueueWants(instance_id="prod", remembered=first.edit.noted)
+    wants = QueueWants(instance_id="prod", remembered=first.edit.record)
     assert is_settled(document, wants)
     assert not is_settled(document, msgspec.structs.replace(wants, **changes))
     other = read_document(source(TREE + "\n# edited\n"))

@@ -214,7 +214,7 @@ def test_bounded_list_of_totals_causes_no_write_of_an_idle_run() -> None:
               for name in names]  # fmt: skip
     nodes = {f"root.{name}": {f"n-{name}": NODE} for name in names}
     made = lend("\n".join(lines) + "\n", nodes)
-    again = edit(made.text, made.ledger, nodes, remembered=made.noted)
+    again = edit(made.text, made.ledger, nodes, remembered=made.record)
     assert not again.is_changed and not again.refusal
 
 

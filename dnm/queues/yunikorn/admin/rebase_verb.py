@@ -15,11 +15,11 @@ from dnm.cli.terminal.operation import is_sure, new_operation, print_wait
 from dnm.cli.terminal.options import ConfigOption, ReasonOption, YesOption
 from dnm.model.errors import ExitCode, LeaseError, QueueError
 from dnm.model.printable import printable
-from dnm.model.queue_edit import QueueEdit
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.admin.queue_verbs import document_amounts, queue_edges
 from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.document_edit import DocumentEdit
 from dnm.queues.yunikorn.quantities import yunikorn_wants
 from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient
@@ -62,7 +62,7 @@ def rebase(
     operation = new_operation("rebase", ", ".join(queue or ()), reason, reading=reading)
     kube, place, yunikorn = queue_edges(config)
 
-    def change(source: SourceDocument) -> QueueEdit:
+    def change(source: SourceDocument) -> DocumentEdit:
         now = datetime.now(UTC)
         with opened_state(config) as state:
             registry = load_registry(config, now, state)
@@ -89,7 +89,7 @@ def rebase(
 def rebase_queues(
     kube: ConfigMaps,
     place: tuple[str, str],
-    change: Callable[[SourceDocument], QueueEdit],
+    change: Callable[[SourceDocument], DocumentEdit],
     ask: Callable[[str], bool],
     lock: AbstractContextManager[Callable[[str | None], None]],
     yunikorn: YunikornClient | None = None,
@@ -99,7 +99,7 @@ def rebase_queues(
     `lock` yields a function that saves the new ledger in the registry."""
     answered: list[str] = []
 
-    def confirmed(source: SourceDocument) -> QueueEdit:
+    def confirmed(source: SourceDocument) -> DocumentEdit:
         edit = change(source)
         if edit.refusal:
             raise QueueError(edit.refusal)
@@ -118,7 +118,7 @@ def rebase_queues(
             return ExitCode.OK
         with lock as keep:
             outcome = apply_queue_edit(kube, place, confirmed, yunikorn)
-            keep(outcome.edit.noted)
+            keep(outcome.edit.record)
     except _DeclinedError:
         print("nothing was written")
         return ExitCode.OK
@@ -133,7 +133,7 @@ class _DeclinedError(Exception):
     """The error that ends the command if the administrator does not confirm the new limits."""
 
 
-def _rebase_lines(edit: QueueEdit) -> list[str]:
+def _rebase_lines(edit: DocumentEdit) -> list[str]:
     """Returns lines of text: each limit before and after the edit, and without lent nodes."""
     lines = [
         f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
