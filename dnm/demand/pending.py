@@ -47,7 +47,7 @@ class NotCounted(Enum):
     UNDECIDED = "not reported as unschedulable by the scheduler"
     NOMINATED = "waiting for a node from which the scheduler evicts other pods"
     RETRY = "refused before the quota grew"
-    INVALID = "without an amount that the quota requires, or refused by a LimitRange"
+    INVALID = "refused whatever the quota allows"
     NO_QUEUE = "of an unknown queue"
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
@@ -58,7 +58,7 @@ class NotCounted(Enum):
     USER_LIMIT = "held back by a user or group limit, which no node raises"
     BEYOND = "with more resources, rules or containers than dnm counts of a pod"
     KINDS = "of a namespace with more kinds of pending pods than dnm counts, and not of the oldest"
-    UNHELPED = "of a Workload that lent nodes do not help"
+    UNHELPED = "of a workload that lent nodes do not help"
     INCOMPLETE = "of a Workload for which too few nodes can be lent"
     STALLED = "pending while a node was idle for its whole time: waiting for something else"
 

@@ -9,9 +9,8 @@ import msgspec
 
 from dnm.kube.workloads import WorkloadObjects
 from dnm.model.cluster import REPLACING_MANAGERS
-from dnm.model.quota import ResourceQuota, resource_of
+from dnm.model.quota import QuotaScope, ResourceQuota, resource_of
 
-_ORDINARY = frozenset(("NotTerminating", "NotBestEffort"))  # scopes that pods with requests are in
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -47,6 +46,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class _Term(msgspec.Struct, frozen=True, rename="camel"):
     scope_name: str
     operator: str
+    values: list[str] = []
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,11 +78,14 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
     @property
-    def other_scopes(self) -> tuple[str, ...]:
-        """Returns the quota's scopes that exclude ordinary pods, e.g. `Terminating`."""
+    def scopes(self) -> tuple[QuotaScope, ...]:
+        """Returns the conditions that pods must meet so that the quota counts them."""
         terms = self.spec.scope_selector.match_expressions
-        selected = (f"{term.scope_name} {term.operator}".removesuffix(" Exists") for term in terms)
-        return tuple(sorted({*self.spec.scopes, *selected} - _ORDINARY))
+        return (
+            *(QuotaScope(name=name) for name in self.spec.scopes),
+            *(QuotaScope(name=term.scope_name, operator=term.operator, values=tuple(term.values))
+              for term in terms),
+        )  # fmt: skip
 
     @property
     def manifest(self) -> Mapping[str, str]:
@@ -108,7 +111,7 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
             ready=self.status.hard,
             annotations=metadata.annotations,
             manifest=self.manifest,
-            other_scopes=self.other_scopes,
+            scopes=self.scopes,
             changed=max((writer.time for writer in writers), default=""),
         )
 

@@ -27,6 +27,7 @@ _KINDS = {
     "ReplicaSet": ("/apis/apps/v1", "replicasets"),
     "StatefulSet": ("/apis/apps/v1", "statefulsets"),
     "Job": ("/apis/batch/v1", "jobs"),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses"),  # cluster-wide
 }
 
 
@@ -40,17 +41,19 @@ class TypedObjects:
     def list_objects(
         self, kind: str, namespace: str, of: type[T], read: Callable[[T], U | None]
     ) -> list[U]:
-        """Returns the objects of a kind in a namespace, each decoded as `of` and converted by
-        `read`, which returns None for an object to leave out. A raw part of an object is valid only
-        in `read`. Raises KubeError, also for more than MOST_OBJECTS that are not left out."""
+        """Returns the objects of a kind in a namespace (empty: of a cluster-wide kind), each
+        decoded as `of` and converted by `read`, which returns None for an object to leave out. A
+        raw part of an object is valid only in `read`. Raises KubeError, also for more than
+        MOST_OBJECTS that are not left out."""
         api, plural = _KINDS[kind]
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
 
         def read_page(page: memoryview) -> Iterable[U]:
             return (item for item in map(read, decode(page).items) if item is not None)
 
-        listing = List(path_of(plural, namespace=namespace, api=api), f"{kind}List")
-        asking = self._api.asking(f"list the {plural} of namespace {namespace}", f"list {plural}")
+        listing = List(path_of(plural, namespace=namespace or None, api=api), f"{kind}List")
+        task = f"list the {plural}" + (f" of namespace {namespace}" if namespace else "")
+        asking = self._api.asking(task, f"list {plural}")
         with reading(self._api, namespace), asking, fault_point("kube.list_objects"):
             return self._api.collect(listing, read_page, MOST_OBJECTS)
 

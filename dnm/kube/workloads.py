@@ -17,7 +17,7 @@ from dnm.kube.typed_objects import MOST_OBJECTS, TypedObjects
 from dnm.model.pod import PodShape
 from dnm.model.quantity import QuantityError, kube_resources, parse_kubernetes
 from dnm.model.value import Resources
-from dnm.model.workload import WOKEN, LackingPods
+from dnm.model.workload import WOKEN, LackingPods, PriorityClass
 
 KINDS = {
     "ReplicaSet": timedelta(seconds=1000),
@@ -180,8 +180,22 @@ class _LimitRange(msgspec.Struct, frozen=True):
     spec: _RangeSpec = _RangeSpec()
 
 
+class _PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: Metadata
+    value: int = 0
+    global_default: bool = False
+
+    def as_value(self) -> PriorityClass:
+        name, is_default = self.metadata.name, self.global_default
+        return PriorityClass(name=name, value=self.value, is_default=is_default)
+
+
 class WorkloadObjects(TypedObjects):
     """The client of the workloads that lack pods."""
+
+    def read_priority_classes(self) -> list[PriorityClass]:
+        """Returns the PriorityClasses of the cluster. Raises KubeError."""
+        return self.list_objects("PriorityClass", "", _PriorityClass, _PriorityClass.as_value)
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
         """Returns the workloads of a namespace that lack pods, the longest waiting first, up to
@@ -210,6 +224,8 @@ class WorkloadObjects(TypedObjects):
                 omitted=frozenset() if item.has_pods else missing[item.spec].omitted,
                 is_forbidden=missing[item.spec].is_forbidden and not item.has_pods,
                 woken=item.annotation,
+                priority_class=missing[item.spec].priority_class,
+                has_deadline=missing[item.spec].has_deadline,
             )
             for item in lacking
         ]
@@ -234,6 +250,8 @@ class _Missing(NamedTuple):
     limits: Resources
     omitted: frozenset[str] = frozenset()
     is_forbidden: bool = False
+    priority_class: str = ""
+    has_deadline: bool = False
 
 
 def _complete(objects: TypedObjects, spec: bytes, rules: Sequence[_RangeItem]) -> _Missing:
@@ -270,4 +288,6 @@ def _complete(objects: TypedObjects, spec: bytes, rules: Sequence[_RangeItem]) -
     limits = objects.read_shape(msgspec.json.encode(with_limits)).request
     of_pods = (rule for rule in rules if rule.type == "Pod")
     is_forbidden |= any(rule.forbids(shape.request, limits) for rule in of_pods)
-    return _Missing(shape, limits, frozenset(omitted), is_forbidden)
+    has_deadline = fields.get("activeDeadlineSeconds") is not None
+    priority_class = fields.get("priorityClassName") or ""
+    return _Missing(shape, limits, frozenset(omitted), is_forbidden, priority_class, has_deadline)

@@ -64,7 +64,7 @@ class SchedulerView(Value):
 class RefusedPods(Value):
     """Equal pods that quotas keep `owner`, a Job, StatefulSet or ReplicaSet, from creating. If the
     quotas admit them now, the controller of `owner` tries again before `retry_until` (RFC 3339).
-    `is_invalid`: no quota admits them. `is_unhelped`: lent nodes do not help their Workload.
+    `is_invalid`: no quota admits them. `is_unhelped`: lent nodes do not help them.
 
     With Kueue, `workload` is the Workload of the pods. At least `least` must be admitted together.
     `is_strict`: its queue admits no later Workload before this one."""

@@ -13,13 +13,23 @@ from dnm.model.value import Resources, Value
 Free: TypeAlias = dict[tuple[str, str], int]
 """Free capacity by object and key."""
 _PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
+_ORDINARY = frozenset(("NotTerminating", "NotBestEffort"))  # scopes that pods with requests are in
+
+
+class QuotaScope(Value):
+    """A condition of a ResourceQuota: the quota counts only pods that meet all its conditions.
+    `values` are names of PriorityClasses."""
+
+    name: str
+    operator: str = "Exists"  # In | NotIn | Exists | DoesNotExist
+    values: tuple[str, ...] = ()
 
 
 class ResourceQuota(Value):
     """A ResourceQuota. `hard` has the limits that count resources of nodes, `ready` those that the
     quota controller has taken over, `used` the use that it reports. `manifest` has the limits that
     a manifest set last. `changed` is the time of the last change of limits or annotations by a
-    client (RFC 3339). `other_scopes` are its scopes that contain no ordinary pods."""
+    client (RFC 3339)."""
 
     namespace: str
     name: str
@@ -30,7 +40,13 @@ class ResourceQuota(Value):
     annotations: Mapping[str, str] = {}
     manifest: Mapping[str, str] = {}
     changed: str = ""
-    other_scopes: tuple[str, ...] = ()
+    scopes: tuple[QuotaScope, ...] = ()
+
+    @property
+    def other_scopes(self) -> tuple[str, ...]:
+        """Returns the quota's scopes that exclude ordinary pods, e.g. `Terminating`."""
+        texts = {f"{scope.name} {scope.operator}".removesuffix(" Exists") for scope in self.scopes}
+        return tuple(sorted(texts - _ORDINARY))
 
     @property
     def place(self) -> str:
@@ -108,10 +124,18 @@ def free_capacity(quotas: Sequence[ResourceQuota]) -> Free:
     }
 
 
-def take(free: Free, count: int, request: Resources, limits: Resources) -> int:
-    """Returns how many of `count` equal pods the quotas admit, and subtracts them from `free`."""
+def take(
+    free: Free,
+    quotas: Iterable[ResourceQuota],
+    count: int,
+    request: Resources,
+    limits: Resources,
+) -> int:
+    """Returns how many of `count` equal pods these quotas admit, and subtracts them from `free`."""
     sizes = {
-        at: (limits if is_of_limits(at[1]) else request).get(resource_of(at[1]), 0) for at in free
+        (quota.place, key): (limits if is_of_limits(key) else request).get(resource_of(key), 0)
+        for quota in quotas
+        for key in quota.hard
     }
     fitting = (max(free[at], 0) // size for at, size in sizes.items() if size)
     admitted = min([count, *fitting])

@@ -18,7 +18,7 @@ from dnm.model.verdict import Objection
 if TYPE_CHECKING:  # a site imports the values of its own queue system only
     from dnm.model.kueue import ClusterQueue, Cohort, Flavor, KueueWorkload, LocalQueue, Usage
     from dnm.model.quota import ResourceQuota
-    from dnm.model.workload import LackingPods
+    from dnm.model.workload import LackingPods, PriorityClass
 
 
 class KubeObjects(Protocol):
@@ -34,6 +34,9 @@ class KubeObjects(Protocol):
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
         """Returns a namespace's workloads that have too few pods, the longest waiting first."""
+
+    def read_priority_classes(self) -> list[PriorityClass]:
+        """Returns the PriorityClasses of the cluster."""
 
 
 class KueueObjects(Protocol):

@@ -92,9 +92,9 @@ def test_page_leads_a_hub_to_a_workshop_and_back(
     printed = install(rig)
     for line in ("resourcequota/hub created", "limitrange/hub created", "node/k1 labeled"):
         assert f"`{line}`" in PAGE and line in printed
-    assert "four lines with `created`" in " ".join(PAGE.split())
-    roles = [line for line in printed.splitlines() if line.startswith("role")]
-    assert len([line for line in roles if line.endswith(" created")]) == 4, printed
+    assert "six lines with `created`" in " ".join(PAGE.split())
+    roles = [line for line in printed.splitlines() if line.startswith(("role", "clusterrole"))]
+    assert len([line for line in roles if line.endswith(" created")]) == 6, printed
     before = stored(rig)
     site = site_of(rig, tmp_path / "site", kubeconfig_without_yunikorn, lab, **settings())
     site.dnm("run")

@@ -11,7 +11,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources
-from dnm.model.workload import LackingPods
+from dnm.model.workload import LackingPods, PriorityClass
 
 
 class SimulatedQuotas:
@@ -28,6 +28,9 @@ class SimulatedQuotas:
         return [quota for name, quota in self._quotas.items() if name == namespace]
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
+        return []
+
+    def read_priority_classes(self) -> list[PriorityClass]:
         return []
 
     def patch_object(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:

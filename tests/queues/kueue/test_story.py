@@ -211,7 +211,7 @@ def test_plan_names_workloads_that_lent_nodes_do_not_help(sandbox: Sandbox, site
     sandbox.tick(30)
     run_for(site, 1)
     shown = site.command("plan").stdout
-    assert "1000 not counted, of a Workload that lent nodes do not help: dev/ne" in shown, shown
+    assert "1000 not counted, of a workload that lent nodes do not help: dev/ne" in shown, shown
     sandbox.requests.clear()
     site.run()
     assert not [item for item in sandbox.requests.writes() if "cohorts" in item.path]

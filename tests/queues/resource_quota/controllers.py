@@ -19,6 +19,7 @@ class Controllers:
 
     def __init__(self, sandbox: Sandbox, replicas: int, pods_of_quota: int) -> None:
         self.sandbox, self.is_asleep, self._number = sandbox, False, 0
+        self.added: dict[str, Any] = {}  # fields that an admission policy adds to new pods
         self.hard = {
             "requests.cpu": str(CPU * pods_of_quota),
             "requests.memory": f"{MEMORY * pods_of_quota}Gi",
@@ -57,7 +58,7 @@ class Controllers:
         for _ in range(create):
             self._number += 1
             self.sandbox.add_pods(1, "dev", cpu=str(CPU), memory=f"{MEMORY}Gi",
-                                  name=f"{OWNER}-{self._number}")  # fmt: skip
+                                  name=f"{OWNER}-{self._number}", spec=self.added)  # fmt: skip
         there += create
 
         def of_owner(item: Any) -> None:

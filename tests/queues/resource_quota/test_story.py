@@ -22,9 +22,10 @@ RBAC = Path(__file__).parents[3] / "etc" / "rbac-resource-quota.yaml"
 
 
 def own_roles() -> list[dict[str, Any]]:
-    """Returns the roles of etc/rbac-resource-quota.yaml, first the one that each site needs."""
+    """Returns the roles of etc/rbac-resource-quota.yaml that each site needs."""
     manifests = yaml.safe_load_all(RBAC.read_text())
-    return [item for item in manifests if item["kind"] == "Role"]
+    roles = [item for item in manifests if item["kind"] in ("Role", "ClusterRole")]
+    return [role for role in roles if not role["metadata"]["name"].endswith("-wake")]
 
 
 @pytest.fixture
@@ -34,7 +35,16 @@ def course(sandbox: Sandbox) -> Controllers:
         sandbox.add_namespace(name)
     sandbox.add_machines(4)
     sandbox.add_node("k1", cpu="64", memory="256Gi")
-    return Controllers(sandbox, 40, 10)
+    sandbox.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                    "metadata": {"name": "course"}, "value": 0})  # fmt: skip
+    course = Controllers(sandbox, 40, 10)
+
+    def change(item: Any) -> None:
+        item["spec"]["template"]["spec"]["priorityClassName"] = "course"
+
+    sandbox.edit("statefulsets", OWNER, change, "dev")
+    course.sync()
+    return course
 
 
 @pytest.fixture
@@ -140,7 +150,7 @@ def test_pods_that_no_quota_admits_request_no_node(course: Controllers, site: Si
     assert [*play(course, site, 5)] == []
     assert lends(site) == []
     answer = site.command("explain", "dev").stdout
-    assert "without an amount that the quota requires" in answer, answer
+    assert "refused whatever the quota allows" in answer, answer
     answer = site.command("explain", f"dev/{OWNER}").stdout
     assert "40 would be refused by any quota" in answer, answer
 
@@ -175,7 +185,7 @@ def test_waiting_workload_is_annotated_once(
 
 
 def test_published_roles_are_sufficient(course: Controllers, site: Site) -> None:
-    site.sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own_roles()[0]])
+    site.sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), *own_roles()])
     assert [*play(course, site, 6)] == []
     course.scale(0)
     course.sync()
@@ -183,15 +193,15 @@ def test_published_roles_are_sufficient(course: Controllers, site: Site) -> None
     assert site.lent() == []
 
 
-OWN_VERBS = dict(verbs(own_roles()[:1]))
+OWN_VERBS = dict(verbs(own_roles()))
 
 
 @pytest.mark.parametrize("name", sample_by_day(2, OWN_VERBS))
 def test_each_verb_of_the_role_is_needed(course: Controllers, site: Site, name: str) -> None:
-    _, rule_number, verb = OWN_VERBS[name]
-    own = own_roles()[0]
-    own["rules"][rule_number]["verbs"].remove(verb)
-    site.sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own])
+    role_number, rule_number, verb = OWN_VERBS[name]
+    own = own_roles()
+    own[role_number]["rules"][rule_number]["verbs"].remove(verb)
+    site.sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), *own])
     errors = [*play(course, site, 5)]
     resource = name.split()[1].split(",")[0]
     assert any("403" in error and resource in error for error in errors), errors
@@ -202,7 +212,7 @@ def test_missing_role_for_waking_is_no_error(
 ) -> None:
     """Without the permission, dnm cannot make the controller retry at once; it retries later."""
     site = make_site(sandbox, tmp_path, wake_workloads="true")
-    sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own_roles()[0]])
+    sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), *own_roles()])
     play_until_raised(course, site)
     assert WOKEN not in (course.owner["metadata"].get("annotations") or {})
     course.is_asleep = False

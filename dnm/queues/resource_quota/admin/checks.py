@@ -20,6 +20,7 @@ PROPERTIES = QueueProperties(
     writes_limits=True, zero_means="nothing", ancestors_grow=False, shrinking_may_evict=False
 )
 _UNREAD = "no limit can be read, and nothing is lent or returned"
+_UNKNOWN = "nothing is lent or returned where refused pods have a PriorityClass"
 _UNWRITTEN = "no limit can be changed, so lent nodes add nothing to it"
 _ROLE = "give dnm the role of etc/rbac-resource-quota.yaml in each namespace"
 _ASLEEP = "refused pods of this kind wait for the next try of their controller, up to 1,000 seconds"
@@ -35,11 +36,15 @@ def find_trace(config: Config, kube: KubeClient) -> str:
 
 def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns the API permissions that a run needs in each namespace with ResourceQuotas."""
-    return tuple(
-        item
-        for name in sorted(config.namespaces_with("resource_quota"))
-        for item in _of_namespace(name, config.annotate_workloads)
-    )
+    return (
+        *(
+            item
+            for name in sorted(config.namespaces_with("resource_quota"))
+            for item in _of_namespace(name, config.annotate_workloads)
+        ),
+        Permission(verb="list", resource="priorityclasses", group="scheduling.k8s.io",
+                   without=_UNKNOWN),
+    )  # fmt: skip
 
 
 def _of_namespace(namespace: str, wakes: bool) -> Iterator[Permission]:
@@ -82,7 +87,7 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
     for quota in facts.ignored:
         yield doubtful(
             f"ResourceQuota {quota.place} covers only some pods ({', '.join(quota.other_scopes)}): "
-            "dnm does not change it, and it may refuse pods for which nodes are lent",
+            "no node raises it, and workloads whose pods it refuses get no node for these",
             "remove it, or exclude these pods from what needs lent nodes",
         )
 

@@ -40,7 +40,12 @@ def _find_obstacle(pods: RefusedPods) -> str:
     if pods.is_invalid:
         return (
             f"{pods.count} would be refused by any quota: a container has no amount that the quota "
-            "requires, or a LimitRange forbids it"
+            "requires, a LimitRange forbids it, or its PriorityClass is missing"
+        )
+    if pods.is_unhelped:
+        return (
+            f"{pods.count} are refused by a ResourceQuota that counts only some pods, so no node "
+            "raises it"
         )
     if pods.retry_until:
         return (
