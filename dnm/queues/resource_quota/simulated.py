@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources
@@ -42,12 +41,6 @@ class SimulatedQuotas:
             hard={**quota.hard, **patch.get("spec", {}).get("hard", {})},
             annotations={key: text for key, text in notes.items() if text is not None},
         )
-
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        return None
-
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
-        return config_map
 
 
 SimulatedMaps = SimulatedQuotas
