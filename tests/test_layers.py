@@ -66,7 +66,7 @@ IMPORT_RULES: dict[str, Rule] = {
         rest=frozenset({"urllib"}),  # a name in a path
     ),
     "converter": _rule("model host", NETWORK | (SCREEN - {"sys"}) | TEXT),
-    "queues": _rule("model", EVERYTHING),
+    "queues": _rule("model", EVERYTHING, each=frozenset({"time"})),
     "queues.yunikorn": _rule(
         "model host http queues.system",
         EVERYTHING,
@@ -84,7 +84,7 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "queues.none": _rule("model queues.namespaces queues.system", EVERYTHING),
     "queues.resource_quota": _rule(
-        "model queues.namespaces queues.system",
+        "model queues.each queues.namespaces queues.system",
         EVERYTHING,
         system=frozenset({"time"}),
         objects=frozenset({"time"}),
@@ -95,7 +95,7 @@ IMPORT_RULES: dict[str, Rule] = {
         EVERYTHING,
     ),
     "queues.kueue": _rule(
-        "model queues.namespaces queues.system", EVERYTHING, writes=frozenset({"time"})
+        "model queues.each queues.namespaces queues.system", EVERYTHING, writes=frozenset({"time"})
     ),
     "queues.kueue.admin": _rule(
         "model kube demand checks.findings checks.queue_checks queues.kueue", EVERYTHING

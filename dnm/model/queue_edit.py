@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.value import Resources, Value
@@ -21,6 +23,12 @@ class QueueWants(Value):
     floors: Mapping[str, Resources] = {}
     remembered: str | None = None
     adjust_guaranteed: bool = True
+
+    def with_more_nodes(self, queue: str, sizes: Iterable[Resources]) -> QueueWants:
+        """Returns a copy with further nodes of these sizes for one queue, as if they were lent."""
+        more = {f"the next {number}": size for number, size in enumerate(sizes)}
+        own = {**self.nodes.get(queue, {}), **more}
+        return replace(self, nodes={**self.nodes, queue: own})
 
 
 class LimitChange(Value):

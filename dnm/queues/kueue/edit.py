@@ -3,7 +3,7 @@ never less than what Kueue has reserved of it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -217,11 +217,3 @@ def show(planned: Iterable[PlannedCohort]) -> str:
         for item in planned
         for name, amount in item.amounts.items()
     )
-
-
-def with_more_nodes(
-    nodes: Mapping[str, Mapping[str, Resources]], queue: str, sizes: Iterable[Resources]
-) -> dict[str, Mapping[str, Resources]]:
-    """Returns `nodes` with further nodes of these sizes for one queue, as if they were lent."""
-    more = {f"the next {number}": size for number, size in enumerate(sizes)}
-    return {**nodes, queue: {**nodes.get(queue, {}), **more}}

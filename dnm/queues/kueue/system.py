@@ -73,8 +73,7 @@ class KueueQueues(Value):
     ) -> Objection | None:
         why = [f"{text}: {fix}" for text, fix in list_refusals(self.facts, queue)]
         why += [error for path, error in self.facts.write_errors.items() if path == queue]
-        nodes = edits.with_more_nodes(wants.nodes, queue, sizes)
-        planned = self.plan(replace(wants, nodes=nodes), None).planned
+        planned = self.plan(wants.with_more_nodes(queue, sizes), None).planned
         for item in (item for item in planned if item.path == queue):
             foreign = ": ".join(foreign_writer(item.cohort)) if item.cohort.writer else ""
             texts = (borrowing_refusal(item.queue, item.quota), foreign)

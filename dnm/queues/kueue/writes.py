@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.kueue import KUEUE_API, MANAGER
 from dnm.model.queue_edit import QueueOutcome
+from dnm.queues.each import try_each
 from dnm.queues.kueue import edit as edits
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.system import KueueObjects
@@ -32,18 +34,13 @@ def exclude_earlier_writes(
 ) -> dict[str, str]:
     """Gives each Cohort another version. Creates a missing Cohort, because an earlier run may be
     about to do so. Returns queue -> why that failed."""
-    failed: dict[str, str] = {}
-    give_up = time.monotonic() + _LONGEST_EXCLUSION
-    for item in edits.current_cohorts(facts):
-        if failed and time.monotonic() > give_up:
-            failed[item.path] = f"it was not tried, because {next(iter(failed.values()))}"
-            continue
-        try:
-            before_write()
-            _exclude(objects, item, text)
-        except KubeError as error:
-            failed[item.path] = str(error)
-    return failed
+
+    def exclude(item: edits.PlannedCohort) -> None:
+        before_write()
+        _exclude(objects, item, text)
+
+    items = [(item.path, item) for item in edits.current_cohorts(facts)]
+    return try_each(items, exclude, _LONGEST_EXCLUSION)
 
 
 def _exclude(objects: KueueObjects, item: edits.PlannedCohort, text: str) -> None:
@@ -100,17 +97,8 @@ def _empty_cohort(name: str) -> dict[str, object]:
 def try_writes(objects: KueueObjects, facts: KueueFacts) -> dict[str, str]:
     """Returns queue path -> why the API server, or a webhook of Kueue, would refuse a write, by dry
     runs."""
-    errors: dict[str, str] = {}
-    give_up = time.monotonic() + _LONGEST_FAILURE
-    for item in edits.current_cohorts(facts):
-        if errors and time.monotonic() > give_up:
-            errors[item.path] = f"it was not tried, because {next(iter(errors.values()))}"
-            continue
-        try:
-            _write(objects, item, dry_run=True)
-        except KubeError as error:
-            errors[item.path] = str(error)
-    return errors
+    items = [(item.path, item) for item in edits.current_cohorts(facts)]
+    return try_each(items, partial(_write, objects, dry_run=True), _LONGEST_FAILURE)
 
 
 def _write(objects: KueueObjects, item: edits.PlannedCohort, dry_run: bool = False) -> None:

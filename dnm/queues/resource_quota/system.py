@@ -22,6 +22,7 @@ from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection, limits_objection
 from dnm.model.workload import WOKEN
+from dnm.queues.each import try_each
 from dnm.queues.namespaces import PodsByNamespace
 from dnm.queues.resource_quota import edit as edits
 from dnm.queues.resource_quota.edit import PlannedQuota
@@ -83,11 +84,10 @@ class QuotaQueues(Value):
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
-        more = {f"the next {number}": size for number, size in enumerate(sizes)}
-        nodes = {**wants.nodes, queue: {**wants.nodes.get(queue, {}), **more}}
         is_first = wants.remembered is None and not any(wants.nodes.values())
         remembered = "" if is_first else wants.remembered
-        edit = self.plan(replace(wants, nodes=nodes, remembered=remembered), None)
+        more = replace(wants.with_more_nodes(queue, sizes), remembered=remembered)
+        edit = self.plan(more, None)
         return limits_objection(edit.blocked.get(queue))
 
     def show_difference(self, edit: QueueEdit) -> str:
@@ -118,28 +118,19 @@ class ResourceQuotas:
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
     ) -> Mapping[str, str]:
-        excluded: set[str] = set()
-        failed: dict[str, str] = {}  # by namespace
-        give_up = time.monotonic() + _LONGEST_FAILURE
-        for left in reversed(range(_TRIES + 1)):
-            facts = read_facts(config, kube.typed_objects, with_pods=False)
-            due = [item for item in facts.quotas if item.place not in excluded]
-            due = [item for item in due if item.namespace not in failed]
-            if not (due and left):
-                break
-            for quota in due:
-                try:
-                    before_write()
-                    _patch(kube, quota, {_EXCLUSION: text}, {})
-                    excluded.add(quota.place)
-                except KubeConflict:
-                    continue  # the next try reads it again
-                except KubeError as error:
-                    failed[quota.namespace] = str(error)
-                    if time.monotonic() > give_up:
-                        break
+        facts = read_facts(config, kube.typed_objects, with_pods=False)
+        patch = {"metadata": {"annotations": {_EXCLUSION: text}}}
+
+        def exclude(quota: ResourceQuota) -> None:
+            before_write()
+            objects = kube.typed_objects
+            objects.patch_object("ResourceQuota", quota.namespace, quota.name, patch)
+
+        failed = try_each(
+            [(item.namespace, item) for item in facts.quotas], exclude, _LONGEST_FAILURE
+        )
         unread = {name: item.error for name, item in facts.unread_queues.items()}
-        return {**{quota.namespace: _CONFLICTS for quota in due}, **failed, **unread}
+        return {**failed, **unread}
 
     def write(
         self,
