@@ -44,7 +44,8 @@ SHELLS = ("bash", "zsh", "fish")
 # What a site copies, and what it reads: as in the repository.
 SHARED = (
     "README.md", "CHANGELOG.md", "docs", "deploy", "etc/rbac.yaml", "etc/rbac-slinky.yaml",
-    "etc/rbac-kueue.yaml", "etc/rbac-kueue-cluster-queue.yaml", "etc/rbac-resource-quota.yaml",
+    "etc/rbac-kueue.yaml", "etc/rbac-kueue-cluster-queue.yaml",
+    "etc/rbac-kueue-capacity-provider.yaml", "etc/rbac-resource-quota.yaml",
     "etc/admission-policy.yaml", "etc/kustomization.yaml", "etc/hooks", "etc/grafana",
     "etc/prometheus",
 )  # fmt: skip

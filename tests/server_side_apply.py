@@ -1,8 +1,9 @@
-"""Server-side apply for the API of the sandbox, as far as tests need it: for objects without lists
-that have a merge key. managedFields record the owners of fields (as in kubernetes v1.34)."""
+"""Server-side apply for the API of the sandbox, as far as tests need it. managedFields record the
+owners of fields (as in kubernetes v1.34)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dnm.lab.sandbox.api import Api, Target
@@ -35,6 +36,8 @@ class ApplyingApi(Api):
         dry_run = request.query.get("dryRun") == "All"
         entry = self.store.get(kind.plural, target.namespace, target.name)
         version = manifest["metadata"].pop("resourceVersion", None)
+        if entry is None and target.subresource:
+            raise ApiError(404, f'{kind.plural} "{target.name}" not found')
         if entry is None and version:
             raise ApiError(409, "the object has been modified")
         live = document(kind, entry) if entry else {"metadata": {"name": target.name}}
@@ -74,7 +77,7 @@ def apply_fields(
     for other in owners.keys() - {owner}:
         owners[other] -= changed
     kept = {path for other in owners.keys() - {owner} for path in owners[other]}
-    for path in owners.get(owner, set()) - new.keys() - kept:
+    for path in sorted(owners.get(owner, set()) - new.keys() - kept):  # "." is first
         _remove(result, path)
     for path, value in new.items():
         _set(result, path, value)
@@ -84,14 +87,38 @@ def apply_fields(
 
 
 def _set(item: Object, path: Path, value: Any) -> None:
-    *steps, last = [step.removeprefix("f:") for step in path]
-    for step in steps:
-        item = item.setdefault(step, {})
-    item[last] = value
+    *steps, last = path
+    place: Any = item
+    for step, following in zip(steps, path[1:], strict=True):
+        if step.startswith("k:"):
+            place = _entry(place, step) or _add_entry(place, step)
+        else:
+            place = place.setdefault(step[2:], [] if following.startswith("k:") else {})
+    if last != ".":
+        place[last.removeprefix("f:")] = value
+
+
+def _entry(items: list[Object], step: str) -> Object | None:
+    """Returns the item of a list with the merge key of this step."""
+    key = json.loads(step.removeprefix("k:"))
+    return next((item for item in items if key.items() <= item.items()), None)
+
+
+def _add_entry(items: list[Object], step: str) -> Object:
+    items.append(json.loads(step.removeprefix("k:")))
+    return items[-1]
 
 
 def _remove(item: Object, path: Path) -> None:
-    *steps, last = [step.removeprefix("f:") for step in path]
+    *steps, last = path
+    place: Any = item
+    outer: Any = None
     for step in steps:
-        item = item.get(step, {})
-    item.pop(last, None)
+        outer = place
+        place = _entry(place, step) if step.startswith("k:") else place.get(step[2:], {})
+        if place is None:
+            return
+    if last == ".":
+        outer.remove(place)
+    else:
+        place.pop(last.removeprefix("f:"), None)

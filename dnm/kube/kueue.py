@@ -9,6 +9,7 @@ import msgspec
 
 from dnm.kube.owned_objects import OwnedObjects
 from dnm.model.kueue import (
+    IN_PROVIDER,
     IN_QUEUE,
     LEDGER,
     MANAGER,
@@ -102,10 +103,14 @@ class _QueueSpec(msgspec.Struct, frozen=True, rename="camel"):
     namespace_selector: dict[str, Any] | None = None
     preemption: _Preemption | None = None
 
+    @property
+    def groups(self) -> tuple[ResourceGroup, ...]:
+        return tuple(group.as_value() for group in self.resource_groups)
+
 
 class _QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: list[_Condition] = []
-    effective_quotas: dict[str, Any] | None = None
+    effective_quotas: _QueueSpec | None = None
 
 
 class _Queue(msgspec.Struct, frozen=True):
@@ -117,6 +122,7 @@ class _Queue(msgspec.Struct, frozen=True):
         active = next((item for item in self.status.conditions if item.type == "Active"), None)
         inactive = "Kueue has not reported it as active" if active is None else ""
         notes = self.metadata.annotations or {}
+        effective = self.status.effective_quotas
         if active and active.status != "True":
             inactive = printable(active.message, _LONGEST_MESSAGE) or "Kueue gives no reason"
         if self.spec.stop_policy in _STOPPED:
@@ -124,11 +130,12 @@ class _Queue(msgspec.Struct, frozen=True):
         return ClusterQueue(
             name=self.metadata.name,
             cohort=self.spec.cohort_name,
-            groups=tuple(group.as_value() for group in self.spec.resource_groups),
+            groups=self.spec.groups,
             is_strict=self.spec.queueing_strategy == "StrictFIFO",
             inactive=inactive,
             reclaims=(self.spec.preemption or _Preemption()).reclaim_within_cohort != "Never",
-            is_steered=self.status.effective_quotas is not None,
+            effective=effective.groups if effective else None,
+            is_provided=IN_PROVIDER in notes.items(),
             has_namespaces=self.spec.namespace_selector is not None,
             held=self.as_cohort() if LEDGER in notes or IN_QUEUE in notes.items() else None,
         )
@@ -140,7 +147,7 @@ class _Queue(msgspec.Struct, frozen=True):
             name=metadata.name,
             version=metadata.resource_version,
             parent=self.spec.parent_name or self.spec.cohort_name,
-            groups=tuple(group.as_value() for group in self.spec.resource_groups),
+            groups=self.spec.groups,
             ledger=(metadata.annotations or {}).get(LEDGER, ""),
             writer=next((name for name in writers if name != MANAGER), ""),
         )
@@ -288,6 +295,12 @@ class KueueApi(OwnedObjects):
     def list_cohorts(self) -> list[Cohort]:
         """Returns all Cohorts."""
         return self.list_all("Cohort", _Queue, _Queue.as_cohort)
+
+    def list_capacity_providers(self) -> list[Cohort]:
+        """Returns all CapacityProviders, as the Cohorts that they replace."""
+        from dnm.kube.capacity import Provider
+
+        return self.list_all("CapacityProvider", Provider, Provider.as_value)
 
     def list_flavors(self) -> list[Flavor]:
         """Returns all ResourceFlavors."""

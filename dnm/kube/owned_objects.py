@@ -14,20 +14,25 @@ from dnm.kube.objects import ListPage, check_kind
 from dnm.kube.requests import List, path_of
 from dnm.kube.session import JSON, MERGE_PATCH
 from dnm.kube.typed_objects import TypedObjects
-from dnm.model.kueue import KUEUE_API
+from dnm.model.kueue import CAPACITY_API, KUEUE_API
 
 T = TypeVar("T")
 U = TypeVar("U")
 APPLY_PATCH = "application/apply-patch+yaml"
 MOST_OBJECTS = 250_000  # of one kind; a plain pod in Kueue has an object of its own
-_KUEUE = f"/apis/{KUEUE_API}"
 _PLURALS = {
     "ClusterQueue": "clusterqueues",
     "Cohort": "cohorts",
     "ResourceFlavor": "resourceflavors",
     "LocalQueue": "localqueues",
     "Workload": "workloads",
+    "CapacityProvider": "capacityproviders",
 }
+_ALPHA = {"CapacityProvider": CAPACITY_API}  # only its status belongs to dnm
+
+
+def _path(kind: str, name: str | None = None) -> str:
+    return path_of(_PLURALS[kind], name, api=f"/apis/{_ALPHA.get(kind, KUEUE_API)}")
 
 
 class OwnedObjects(TypedObjects):
@@ -42,9 +47,9 @@ class OwnedObjects(TypedObjects):
         def read_page(page: memoryview) -> Iterable[U]:
             return map(read, decode(page).items)
 
-        listing = List(path_of(plural, api=_KUEUE), f"{kind}List")
-        requests = self._api
-        asking = requests.asking(f"list the {plural} of Kueue (v1beta2)", f"list {plural}")
+        listing = List(_path(kind), f"{kind}List")
+        requests, version = self._api, _ALPHA.get(kind, KUEUE_API).rpartition("/")[2]
+        asking = requests.asking(f"list the {plural} of Kueue ({version})", f"list {plural}")
         with asking, fault_point("kube.list_all"):
             return requests.collect(listing, read_page, MOST_OBJECTS)
 
@@ -54,8 +59,7 @@ class OwnedObjects(TypedObjects):
         plural = _PLURALS[kind]
         changing = self._api.changing(f"create {kind} {name}", f"create {plural}")
         with changing, fault_point("kube.create_object"):
-            answer = self._api.session.write("POST", path_of(plural, api=_KUEUE), manifest, JSON)
-            check_kind(answer.body, kind)
+            check_kind(self._api.session.write("POST", _path(kind), manifest, JSON).body, kind)
 
     def apply_object(
         self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
@@ -65,15 +69,15 @@ class OwnedObjects(TypedObjects):
         Raises KubeConflict if the object has another version, KubeError otherwise."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         query = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
-        path = f"{path_of(_PLURALS[kind], name, api=_KUEUE)}?{urlencode(query)}"
-        changing = self._api.changing(f"apply {kind} {name}", f"patch {_PLURALS[kind]}")
+        part = "/status" if kind in _ALPHA else ""
+        path = f"{_path(kind, name)}{part}?{urlencode(query)}"
+        changing = self._api.changing(f"apply {kind} {name}", f"patch {_PLURALS[kind]}{part}")
         with changing, fault_point("kube.apply_object"):
-            answer = self._api.session.write("PATCH", path, manifest, APPLY_PATCH)
-            check_kind(answer.body, kind)
+            check_kind(self._api.session.write("PATCH", path, manifest, APPLY_PATCH).body, kind)
 
     def change_object(self, kind: str, name: str, patch: object, query: str = "") -> None:
         """Sends a merge patch, or a JSON patch (a list). Raises KubeConflict or KubeError."""
-        path = path_of(_PLURALS[kind], name, api=_KUEUE) + query
+        path = _path(kind, name) + query
         changing = self._api.changing(f"patch {kind} {name}", f"patch {_PLURALS[kind]}")
         with changing, fault_point("kube.change_object"):
             form = "application/json-patch+json" if isinstance(patch, list) else MERGE_PATCH

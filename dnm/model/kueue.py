@@ -13,10 +13,12 @@ FLAVOR = "lent"
 COHORT_PREFIX = "dnm-"
 LEDGER = "dynamic-node-manager/ledger"
 IN_QUEUE = ("dynamic-node-manager/lent-quota-in", "cluster-queue")
-"""The annotation of a ClusterQueue that has its lent quota itself, and none in a Cohort."""
+IN_PROVIDER = (IN_QUEUE[0], "capacity-provider")
+"""The annotation of a ClusterQueue that has its lent quota itself, or in a CapacityProvider."""
 MANAGER = "dnm"
 """The field manager of the Cohorts that dnm writes."""
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
+CAPACITY_API = "kueue.x-k8s.io/v1alpha1"
 
 
 class Flavor(Value):
@@ -49,8 +51,9 @@ class ResourceGroup(Value):
 
 class ClusterQueue(Value):
     """A ClusterQueue of Kueue. `inactive` is Kueue's reason for admitting nothing. `reclaims`: it
-    takes quota back from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets
-    its quotas. `has_namespaces`: it has a namespaceSelector; without one it admits no Workload.
+    takes quota back from its cohort by preemption. `effective`: the quotas that a
+    DynamicQuotaOrchestrator has set. `is_provided`: its lent quota is in a CapacityProvider.
+    `has_namespaces`: it has a namespaceSelector; without one it admits no Workload.
     `held`: the object with its quotas, version and ledger, if it may have lent quota itself."""
 
     name: str
@@ -59,7 +62,8 @@ class ClusterQueue(Value):
     is_strict: bool = False
     inactive: str = ""
     reclaims: bool = False
-    is_steered: bool = False
+    effective: tuple[ResourceGroup, ...] | None = None
+    is_provided: bool = False
     has_namespaces: bool = True
     held: Cohort | None = None
 
@@ -80,8 +84,9 @@ class ClusterQueue(Value):
 
 
 class Cohort(Value):
-    """A Cohort, made by dnm or by another client. `ledger` is the text of dnm's annotation.
-    `writer` is the field manager that set its quotas, or empty if that is dnm."""
+    """A Cohort, made by dnm or by another client, or a CapacityProvider, which is synchronized
+    `since` then. `ledger` is dnm's text in it. `writer` is the field manager that set its quotas,
+    or why dnm must not write the CapacityProvider; empty if dnm may."""
 
     name: str
     version: str = ""
@@ -89,6 +94,7 @@ class Cohort(Value):
     groups: tuple[ResourceGroup, ...] = ()
     ledger: str = ""
     writer: str = ""
+    since: str = ""
 
     @property
     def quota(self) -> FlavorQuota:

@@ -18,7 +18,7 @@ from dnm.queues import system_of
 from dnm.queues.system import Queues
 from tests.builders import a_config
 from tests.queue_kit import ONE_LIMIT
-from tests.queues.kueue.case import KueueCase, QuotaInQueueCase
+from tests.queues.kueue.case import KueueCase, ProviderCase, QuotaInQueueCase
 from tests.queues.ledgers import ledger_of, store_ledger
 
 SIZE: Resources = {"cpu": 128_000, "memory": 256 * 10**9, "pods": 110}
@@ -28,10 +28,12 @@ Nodes = Mapping[str, Resources]
 class QueueCase(Protocol):
     """A queue system on the sandbox, with two queues.
 
-    `queue` has a limit of 80 cores and 320 GB. `unlimited` has no limit."""
+    `queue` has a limit of 80 cores (`baseline`) and 320 GB, or of nothing. `unlimited` has no
+    limit."""
 
     queue: str
     unlimited: str
+    baseline: int  # millicores
     config: Config
 
     def __init__(self, sandbox: Sandbox) -> None: ...
@@ -52,7 +54,7 @@ class QueueCase(Protocol):
 
 
 class YunikornCase:
-    queue, unlimited = "root.dev", "root.free"
+    queue, unlimited, baseline = "root.dev", "root.free", 80_000
     text = ONE_LIMIT.replace("x\n", "dev   # of the workshops\n").replace(
         "80}}\n", "80, memory: 320G}}\n    - name: free\n"
     )
@@ -98,7 +100,7 @@ class YunikornCase:
 
 
 class NoneCase:
-    queue, unlimited = "dev", "free"
+    queue, unlimited, baseline = "dev", "free", 80_000
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -129,7 +131,7 @@ class NoneCase:
 class QuotaCase:
     """A ResourceQuota, which also limits ConfigMaps, and a namespace without a ResourceQuota."""
 
-    queue, unlimited = "dev", "free"
+    queue, unlimited, baseline = "dev", "free", 80_000
     HARD: ClassVar[dict[str, str]] = {
         "requests.cpu": "80", "limits.cpu": "160", "requests.memory": "320G", "configmaps": "9",
     }  # fmt: skip
@@ -181,6 +183,7 @@ CASES: Mapping[str, type[QueueCase]] = {
     "yunikorn": YunikornCase,
     "kueue": KueueCase,
     "kueue without Cohorts": QuotaInQueueCase,
+    "kueue with CapacityProviders": ProviderCase,
     "none": NoneCase,
     "resource_quota": QuotaCase,
 }

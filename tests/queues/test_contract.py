@@ -28,7 +28,6 @@ from tests.queues.harness import (
     lent,
 )
 
-BASELINE = 80_000  # millicores
 CORES = SIZE["cpu"]
 
 
@@ -61,7 +60,7 @@ def test_limit_is_the_baseline_plus_the_serving_nodes(case: QueueCase) -> None:
     host = Host(case)
     for names in (("n1",), ("n1", "n2"), ("n2",), ("n2", "n3", "n4")):
         host.write(lent(*names))
-        expect_cores(case, BASELINE + len(names) * CORES)
+        expect_cores(case, case.baseline + len(names) * CORES)
         is_counted = host.read().is_counted
         assert [is_counted(name, case.queue, "prod") for name in names] == [
             properties_of(case).writes_limits
@@ -98,7 +97,7 @@ def test_next_write_repairs_a_kill_at_any_call(case: QueueCase, is_after: bool) 
         else:
             break
         host.write(lent("n1", "n2"))
-        expect_cores(case, BASELINE + 2 * CORES)
+        expect_cores(case, case.baseline + 2 * CORES)
         host.write({})
         assert case.stored() == before
     assert dying.calls < 30
@@ -121,7 +120,7 @@ def test_write_before_an_error_is_recorded(case: QueueCase, is_lasting: bool) ->
         assert bool(changes) is (case.stored_cores() != stored), number
         written += bool(changes) and dying.calls >= number
         host.write(lent("n1", "n2"))
-        expect_cores(case, BASELINE + 2 * CORES)
+        expect_cores(case, case.baseline + 2 * CORES)
         host.write({})
         assert case.stored() == before
         if dying.calls < number:
@@ -135,9 +134,9 @@ def test_change_by_another_client_beside_the_limit_is_kept(case: QueueCase) -> N
     host.write(lent("n1"))
     case.change_elsewhere()
     host.write(lent("n1", "n2"))
-    expect_cores(case, BASELINE + 2 * CORES)
+    expect_cores(case, case.baseline + 2 * CORES)
     host.write({})
-    expect_cores(case, BASELINE)
+    expect_cores(case, case.baseline)
     without_lending = case.stored()
     case.change_elsewhere()
     assert case.stored() == without_lending, "the change was undone"
@@ -147,9 +146,9 @@ def test_two_instances_share_a_limit_and_leave_it_as_it_was(case: QueueCase) -> 
     before, first, second = case.stored(), Host(case), Host(case, "test")
     first.write(lent("n1"))
     second.write(lent("m1", "m2"))
-    expect_cores(case, BASELINE + 3 * CORES)
+    expect_cores(case, case.baseline + 3 * CORES)
     first.write({})
-    expect_cores(case, BASELINE + 2 * CORES)
+    expect_cores(case, case.baseline + 2 * CORES)
     lenders = second.read().lenders
     assert lenders == ({"m1": "test", "m2": "test"} if properties_of(case).writes_limits else {})
     second.write({})
@@ -213,13 +212,13 @@ def test_queue_without_a_limit_stays_without(case: QueueCase) -> None:
     assert host.read().limits[case.unlimited].max == {}
     host.write(lent("n1"), queue=case.unlimited)
     assert host.read().limits[case.unlimited].max == {}
-    expect_cores(case, BASELINE)
+    expect_cores(case, case.baseline)
     objection = host.read().growth_objection(host.wants({}), case.unlimited, [SIZE])
     assert (objection is not None) is properties_of(case).every_queue_is_limited
 
 
 def test_limit_never_shrinks_below_its_use(case: QueueCase) -> None:
-    host, used = Host(case), BASELINE + CORES + 4_000
+    host, used = Host(case), case.baseline + CORES + 4_000
     host.write(lent("n1", "n2"))
     floors = {case.queue: {"cpu": used}}
     host.write(lent("n1"), floors=floors)
@@ -227,7 +226,7 @@ def test_limit_never_shrinks_below_its_use(case: QueueCase) -> None:
     held = host.plan(lent("n1"), floors=floors).held
     assert bool(held.get(case.queue)) is properties_of(case).writes_limits
     host.write(lent("n1"))
-    expect_cores(case, BASELINE + CORES)
+    expect_cores(case, case.baseline + CORES)
 
 
 @pytest.mark.parametrize("kind", ["lost", "older"])
@@ -238,7 +237,7 @@ def test_registry_replaces_a_lost_or_older_ledger(case: QueueCase, kind: str) ->
     host.write(lent("n1", "n2"))
     case.replace_ledger(older if kind == "older" else "")
     host.write(lent("n1", "n2", "n3"))
-    expect_cores(case, BASELINE + 3 * CORES)
+    expect_cores(case, case.baseline + 3 * CORES)
     host.write({})
     assert case.stored() == before
 
@@ -248,7 +247,7 @@ def test_section_of_another_instance_is_not_changed(case: QueueCase) -> None:
     first.write(lent("n1"))
     second.write(lent("m1"))
     second.write({})
-    expect_cores(case, BASELINE + CORES)
+    expect_cores(case, case.baseline + CORES)
     assert (
         first.system.names_instance(
             first.system.collect(first.config, KubeClient.connect(first.config)), "prod"

@@ -21,6 +21,7 @@ _AMOUNT_MAPS = frozenset((
     "used", "max", "min", "default", "defaultRequest", "maxLimitRequestRatio",
 ))  # fmt: skip
 _AMOUNTS = frozenset(("sizeLimit", "divisor"))
+_CUSTOM = "kueue.x-k8s.io"  # the server keeps the texts of quantities of custom resources
 _WORKLOADS = ("deployments", "replicasets", "daemonsets")
 
 Webhook = Callable[[Object, Object | None], None]
@@ -38,7 +39,8 @@ class Admission:
 
     def admit_creation(self, kind: Kind, manifest: Object) -> None:
         """Adds defaults to the manifest in place. Raises ApiError if a check refuses the object."""
-        _write_amounts(manifest)
+        if kind.group != _CUSTOM:
+            _write_amounts(manifest)
         meta = manifest.setdefault("metadata", {})
         name = meta.get("name") or f"{meta.get('generateName', '')}x"
         if not _NAME.fullmatch(name) or len(name) > 253:
@@ -65,7 +67,8 @@ class Admission:
             self.quotas.admit(manifest)
 
     def admit_update(self, kind: Kind, changed: Object, old: Object) -> None:
-        _write_amounts(changed)
+        if kind.group != _CUSTOM:
+            _write_amounts(changed)
         meta = changed.setdefault("metadata", {})
         for field in ("name", "namespace"):
             if meta.get(field) != old["metadata"].get(field):

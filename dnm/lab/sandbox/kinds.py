@@ -52,6 +52,8 @@ _ALL = (
     Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"),
     *(Kind("kueue.x-k8s.io", "v1beta2", f"{name.lower()}s", name, name[:1] in "LW", (), True, True)
       for name in ("ClusterQueue", "Cohort", "ResourceFlavor", "LocalQueue", "Workload")),
+    Kind("kueue.x-k8s.io", "v1alpha1", "capacityproviders", "CapacityProvider", False, ("cp",),
+         True, True),
     Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
 )  # fmt: skip
 

@@ -4,12 +4,11 @@ never less than what Kueue has reserved of it. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec.structs import replace
 
 from dnm.model.cluster import QueueLimits
-from dnm.model.kueue import FLAVOR, KUEUE_API, LEDGER, ClusterQueue, Cohort
+from dnm.model.kueue import FLAVOR, ClusterQueue, Cohort
 from dnm.model.quantity import format_amount
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
 from dnm.model.value import Resources, Value
@@ -40,24 +39,6 @@ class PlannedCohort(Value):
     def amounts(self) -> dict[str, int]:
         """Returns the amounts in the object."""
         return {name: amount + self.base.get(name, 0) for name, amount in self.quota.items()}
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """Returns the Cohort to apply. The API server refuses it if the Cohort has changed."""
-        lending = {"lendingLimit": "0"} if self.cohort.parent else {}
-        rows = [
-            {"name": name, "nominalQuota": format_amount(name, amount), **lending}
-            for name, amount in self.quota.items()
-        ]
-        metadata: dict[str, Any] = {"name": self.cohort.name}
-        if self.cohort.version:
-            metadata["resourceVersion"] = self.cohort.version
-        if text := ledgers.encode_ledger(self.ledger):
-            metadata["annotations"] = {LEDGER: text}
-        flavors = [{"name": FLAVOR, "resources": rows}]
-        groups = [{"coveredResources": list(self.quota), "flavors": flavors}]
-        return {"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": metadata,
-                "spec": {"resourceGroups": groups}}  # fmt: skip
 
     @property
     def is_in_force(self) -> bool:
@@ -169,10 +150,8 @@ def _differs(item: PlannedCohort, after: PlannedCohort) -> bool:
     is_empty = not any(after.quota.values())
     if is_empty and not after.ledger.instances:
         return bool(item.cohort.ledger)
-    group, lending = after.queue.group, item.cohort.quota.lending
-    is_open = bool(item.cohort.parent) and any(
-        lending.get(name) != 0 for name in (group.resources if group else ())
-    )
+    lending = item.cohort.quota.lending
+    is_open = bool(item.cohort.parent) and any(lending.get(name) != 0 for name in after.quota)
     return ledger_of(item.cohort) != after.ledger or is_open
 
 

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dnm.model.kueue import COHORT_PREFIX, FLAVOR, IN_QUEUE, LEDGER, ClusterQueue, Cohort
 from dnm.model.value import Resources
 from dnm.queues.kueue.facts import KueueFacts
+from dnm.queues.kueue.ledger import CohortLedger, encode_ledger
+
+Planned = tuple[ClusterQueue, Cohort, Resources, CohortLedger]
+"""A queue, the Cohort that it has, and the planned quota and ledger of this Cohort."""
+
+_LONGEST_MESSAGE = 32_768  # characters, of a condition
+
+
+def growth_refusals(facts: KueueFacts, path: str, planned: Iterable[Planned]) -> list[str]:
+    """Returns why the queue of a path cannot have the planned quota."""
+    why = [f"{text}: {fix}" for text, fix in list_refusals(facts, path)]
+    why += [error for name, error in facts.write_errors.items() if name == path]
+    for queue, cohort, quota, ledger in planned:
+        texts = [borrowing_refusal(queue, quota)]
+        if cohort.writer:
+            texts.append(": ".join(foreign_writer(cohort)))
+        if queue.is_provided and len(encode_ledger(ledger)) > _LONGEST_MESSAGE:
+            texts.append(f"{cohort.name} cannot contain the ledger of so many lent nodes")
+        why += [text for text in texts if text and text not in why]
+    return why
 
 
 def list_refusals(facts: KueueFacts, path: str) -> Iterator[tuple[str, str]]:
@@ -54,7 +74,12 @@ def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
             "fills lent nodes first",
             "make it the last flavor of its resource group",
         )
-    if queue.cohort != queue.own_cohort:
+    if queue.is_provided and not queue.cohort:
+        yield (
+            f"the effective quota of {name} is not that of {queue.own_cohort}",
+            f"set nominalQuota 1 of {FLAVOR}, and let a DynamicQuotaOrchestrator distribute this",
+        )
+    elif queue.cohort != queue.own_cohort:
         yield (
             f"{name} has cohortName {queue.cohort or '(none)'}, so that lent quota has no effect",
             f"set spec.cohortName to {queue.own_cohort}, also in its manifest. Without a Cohort, "
@@ -67,7 +92,7 @@ def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
             f"{name} has no namespaceSelector, so that Kueue admits no Workload in it",
             "write spec.namespaceSelector; {} selects all namespaces",
         )
-    if queue.is_steered:
+    if queue.effective is not None and not queue.is_provided:
         yield (
             f"a DynamicQuotaOrchestrator sets the quotas of {name}, which ignores lent quota",
             "exclude the queue from it",
@@ -93,7 +118,7 @@ def _of_cohort(facts: KueueFacts, queue: ClusterQueue) -> Iterator[tuple[str, st
         return
     if cohort.writer:
         yield foreign_writer(cohort)
-    key, lent = ("cohortName", queue.held.quota) if queue.held else ("parentName", None)
+    lent = queue.own_quota if queue.is_provided else queue.held and queue.held.quota
     if lent and cohort.parent and any(lent.lending.get(name) != 0 for name in lent.nominal):
         yield (
             f"Cohort {cohort.parent} may use the quota of lent nodes in {name}",
@@ -104,12 +129,18 @@ def _of_cohort(facts: KueueFacts, queue: ClusterQueue) -> Iterator[tuple[str, st
         yield (
             f"{name} has the parent {cohort.parent}, and {', '.join(reclaiming)} takes quota back "
             "by preemption, so that it could evict pods of lent nodes",
-            f"remove spec.{key}, or set reclaimWithinCohort to Never",
+            f"remove spec.{'cohortName' if lent else 'parentName'}, or set reclaimWithinCohort to "
+            "Never",
         )
 
 
 def foreign_writer(cohort: Cohort) -> tuple[str, str]:
     """Returns a message that another client owns the quotas of a Cohort, and the fix."""
+    if cohort.name.startswith("CapacityProvider "):
+        return (
+            f"dnm cannot write {cohort.name}: {cohort.writer}",
+            "create it as docs/kueue.md shows",
+        )
     if not cohort.name.startswith(COHORT_PREFIX):
         return (
             f"it is unclear how much of the quota of {cohort.name} is lent",

@@ -20,7 +20,7 @@ from dnm.queues.kueue import edit as edits
 from dnm.queues.kueue.demand import WorkloadDemand, count_used, find_demand, most_lent, waiting_in
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.ledger import ledger_of
-from dnm.queues.kueue.refusals import borrowing_refusal, foreign_writer, list_refusals
+from dnm.queues.kueue.refusals import growth_refusals
 from dnm.queues.namespaces import PodsByNamespace
 from dnm.queues.system import ConfigMaps, PodReading
 
@@ -71,13 +71,9 @@ class KueueQueues(Value):
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
-        why = [f"{text}: {fix}" for text, fix in list_refusals(self.facts, queue)]
-        why += [error for path, error in self.facts.write_errors.items() if path == queue]
         planned = self.plan(wants.with_more_nodes(queue, sizes), None).planned
-        for item in (item for item in planned if item.path == queue):
-            foreign = ": ".join(foreign_writer(item.cohort)) if item.cohort.writer else ""
-            texts = (borrowing_refusal(item.queue, item.quota), foreign)
-            why += [text for text in texts if text and text not in why]
+        items = [(p.queue, p.cohort, p.quota, p.ledger) for p in planned if p.path == queue]
+        why = growth_refusals(self.facts, queue, items)
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail="; ".join(why)) if why else None
 
     def show_difference(self, edit: QueueEdit) -> str:
@@ -146,6 +142,10 @@ def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) ->
         local_queues=tuple(objects.list_local_queues()),
     )
     facts = replace(facts, paths=_find_paths(config, facts))
+    if any(queue.is_provided or queue.effective is not None for queue in facts.queues):
+        from dnm.queues.kueue.provider import find_provided  # of a site with CapacityProviders
+
+        facts = find_provided(facts, objects.list_capacity_providers())
     if any(queue.held for queue in facts.queues):
         from dnm.queues.kueue.in_queue import split_queues  # of a site without Cohorts
 

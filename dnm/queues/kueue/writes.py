@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from dnm.model.errors import KubeConflict, KubeError
-from dnm.model.kueue import KUEUE_API, MANAGER
+from dnm.model.kueue import FLAVOR, KUEUE_API, LEDGER, MANAGER
+from dnm.model.quantity import format_amount
 from dnm.model.queue_edit import QueueOutcome
 from dnm.queues.each import try_each
 from dnm.queues.kueue import edit as edits
 from dnm.queues.kueue.facts import KueueFacts
+from dnm.queues.kueue.ledger import encode_ledger
 from dnm.queues.system import KueueObjects
 
 _TRIES = 5  # if other clients write at the same time
@@ -39,17 +43,29 @@ def exclude_earlier_writes(
         before_write()
         _exclude(objects, item, text)
 
-    items = [(item.path, item) for item in edits.current_cohorts(facts)]
-    return try_each(items, exclude, _LONGEST_EXCLUSION)
+    return try_each(_list_written(facts), exclude, _LONGEST_EXCLUSION)
+
+
+def _list_written(facts: KueueFacts) -> list[tuple[str, edits.PlannedCohort]]:
+    """Returns each Cohort, and each CapacityProvider that exists, with the path of its queue."""
+    return [
+        (item.path, item)
+        for item in edits.current_cohorts(facts)
+        if item.cohort.version or not item.queue.is_provided
+    ]
 
 
 def _exclude(objects: KueueObjects, item: edits.PlannedCohort, text: str) -> None:
     if not item.cohort.version:
         with suppress(KubeConflict):  # it exists since
             return objects.create_object(_empty_cohort(item.cohort.name))
-    of_queue, of_cohort = ("ClusterQueue", item.queue.name), ("Cohort", item.cohort.name)
-    patch = {"metadata": {"annotations": {_EXCLUSION: text}}}
-    objects.change_object(*(of_queue if item.queue.held else of_cohort), patch)
+    objects.change_object(*_object_of(item), {"metadata": {"annotations": {_EXCLUSION: text}}})
+
+
+def _object_of(item: edits.PlannedCohort) -> tuple[str, str]:
+    """Returns kind and name of the object that has the lent quota."""
+    kind, _, name = item.cohort.name.rpartition(" ")
+    return kind or "Cohort", name
 
 
 def write_cohorts(
@@ -97,22 +113,47 @@ def _empty_cohort(name: str) -> dict[str, object]:
 def try_writes(objects: KueueObjects, facts: KueueFacts) -> dict[str, str]:
     """Returns queue path -> why the API server, or a webhook of Kueue, would refuse a write, by dry
     runs."""
-    items = [(item.path, item) for item in edits.current_cohorts(facts)]
-    return try_each(items, partial(_write, objects, dry_run=True), _LONGEST_FAILURE)
+    write = partial(_write, objects, dry_run=True)
+    return try_each(_list_written(facts), write, _LONGEST_FAILURE)
 
 
 def _write(objects: KueueObjects, item: edits.PlannedCohort, dry_run: bool = False) -> None:
     """Writes a Cohort or ClusterQueue under the version that was read. Creates a missing Cohort
     empty for the next try: an apply without a version could replace another instance's Cohort."""
-    if item.queue.held:
+    if item.queue.is_provided:
+        from dnm.queues.kueue.provider import status_of  # of a site with CapacityProviders
+
+        if dry_run:  # `exclude_earlier_writes` changes the annotations
+            objects.change_object(*_object_of(item), {"metadata": {}}, "?dryRun=All")
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        objects.apply_object(status_of(item, stamp), MANAGER, dry_run)
+    elif item.queue.held:
         from dnm.queues.kueue.in_queue import patch_of  # of a site without Cohorts
 
         query = f"?fieldManager={MANAGER}{'&dryRun=All' * dry_run}"
         objects.change_object("ClusterQueue", item.queue.name, patch_of(item), query)
     elif item.cohort.version or dry_run:
-        objects.apply_object(item.manifest, MANAGER, dry_run)
+        objects.apply_object(manifest_of(item), MANAGER, dry_run)
     else:
         objects.create_object(_empty_cohort(item.cohort.name))
+
+
+def manifest_of(item: edits.PlannedCohort) -> dict[str, Any]:
+    """Returns the Cohort to apply. The API server refuses it if the Cohort has changed."""
+    lending = {"lendingLimit": "0"} if item.cohort.parent else {}
+    rows = [
+        {"name": name, "nominalQuota": format_amount(name, amount), **lending}
+        for name, amount in item.quota.items()
+    ]
+    metadata: dict[str, Any] = {"name": item.cohort.name}
+    if item.cohort.version:
+        metadata["resourceVersion"] = item.cohort.version
+    if text := encode_ledger(item.ledger):
+        metadata["annotations"] = {LEDGER: text}
+    flavors = [{"name": FLAVOR, "resources": rows}]
+    groups = [{"coveredResources": list(item.quota), "flavors": flavors}]
+    return {"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": metadata,
+            "spec": {"resourceGroups": groups}}  # fmt: skip
 
 
 def _has_parent(edit: edits.KueueEdit) -> bool:

@@ -9,7 +9,15 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import NamespacePolicy
 from dnm.model.quantity import parse_kubernetes
 from tests.builders import a_config
-from tests.queues.kueue.objects import a_cluster_queue, a_flavor, in_queue, lent_texts
+from tests.queues.kueue.objects import (
+    a_cluster_queue,
+    a_flavor,
+    a_provider,
+    in_queue,
+    lent_texts,
+    provided,
+)
+from tests.queues.kueue.orchestrator import CONDITION, capacity_of, conditions_of, with_orchestrator
 from tests.queues.ledgers import ledger_of, store_ledger
 from tests.server_side_apply import with_apply
 
@@ -19,7 +27,7 @@ _FREE = {"cpu": "80", "memory": "320G"}
 class KueueCase:
     """A ClusterQueue with the flavor of lent nodes and a quota, and one without the flavor."""
 
-    queue, unlimited = "a8", "free"
+    queue, unlimited, baseline = "a8", "free", 80_000
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -96,3 +104,45 @@ class QuotaInQueueCase(KueueCase):
 
     def replace_ledger(self, text: str) -> None:
         store_ledger(self.sandbox, "clusterqueues", self.queue, text)
+
+
+class ProviderCase(KueueCase):
+    """A ClusterQueue whose lent quota is in a CapacityProvider, beside the part of Kueue that takes
+    it from there."""
+
+    baseline = 0
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        super().__init__(sandbox)
+        with_orchestrator(sandbox)
+        sandbox.create(a_provider(self.queue))
+
+    def make_queue(self) -> dict[str, Any]:
+        quotas = {"permanent": _FREE, "lent": {"cpu": "1", "memory": "1"}}
+        return provided(a_cluster_queue(self.queue, quotas, cohortName=None))
+
+    def _provider(self) -> Any:
+        return self.sandbox.get("capacityproviders", f"dnm-{self.queue}")
+
+    def stored(self) -> Any:
+        return super().stored(), self._provider()["spec"], len(self.sandbox.objects("cohorts"))
+
+    def stored_cores(self) -> int | None:
+        return parse_kubernetes("cpu", capacity_of(self._provider()).get("cpu", "0"))
+
+    def change_elsewhere(self) -> None:
+        def change(item: Any) -> None:
+            item["metadata"].setdefault("labels", {})["example.org/owner"] = "courses"
+
+        self.sandbox.edit("capacityproviders", f"dnm-{self.queue}", change)
+
+    def ledger(self) -> str:
+        return str(conditions_of(self._provider()).get(CONDITION, {}).get("message", ""))
+
+    def replace_ledger(self, text: str) -> None:
+        def change(item: Any) -> None:
+            kept = [entry for entry in item["status"]["conditions"] if entry["type"] != CONDITION]
+            entry = {"type": CONDITION, "status": "True", "reason": "Tested", "message": text}
+            item["status"]["conditions"] = [*kept, *([entry] if text else [])]
+
+        self.sandbox.edit("capacityproviders", f"dnm-{self.queue}", change)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 IN_QUEUE = ("dynamic-node-manager/lent-quota-in", "cluster-queue")
+CONTROLLER = "dynamic-node-manager/lent-nodes"
 API = "kueue.x-k8s.io/v1beta2"
 LABEL = "example.org/lent"
 TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
@@ -52,6 +53,19 @@ def a_cluster_queue(name: str, quotas: Quotas, **spec: Any) -> dict[str, Any]:
 def in_queue(queue: dict[str, Any]) -> dict[str, Any]:
     """Returns the ClusterQueue with the annotation by which it has its lent quota itself."""
     return {**queue, "metadata": {**queue["metadata"], "annotations": dict([IN_QUEUE])}}
+
+
+def provided(queue: dict[str, Any]) -> dict[str, Any]:
+    """Returns the ClusterQueue with the annotation that its lent quota is in a CapacityProvider."""
+    return {**queue, "metadata": {**queue["metadata"],
+                                  "annotations": {IN_QUEUE[0]: "capacity-provider"}}}  # fmt: skip
+
+
+def a_provider(queue: str, **spec: Any) -> dict[str, Any]:
+    """Returns the CapacityProvider of a ClusterQueue, as an administrator creates it."""
+    fields = {"controllerName": CONTROLLER, "orchestratedFlavors": [{"name": "lent"}], **spec}
+    return {"apiVersion": "kueue.x-k8s.io/v1alpha1", "kind": "CapacityProvider",
+            "metadata": {"name": f"dnm-{queue}"}, "spec": fields}  # fmt: skip
 
 
 def lent_texts(queue: Mapping[str, Any]) -> dict[str, str]:

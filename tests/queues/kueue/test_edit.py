@@ -19,6 +19,7 @@ from dnm.queues.kueue.edit import plan_cohorts
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.ledger import encode_record
 from dnm.queues.kueue.system import KueueQueues
+from dnm.queues.kueue.writes import manifest_of
 from tests.queues.harness import Host, lent
 from tests.queues.kueue.case import KueueCase
 
@@ -71,7 +72,7 @@ def play(facts: KueueFacts, wanted: QueueWants) -> tuple[KueueFacts, str | None]
     """Plans an edit and applies it; returns the new objects and the ledger for the registry."""
     edit = plan_cohorts(facts, wanted)
     (item,) = edit.planned
-    after = written(facts, item.manifest) if item.is_changed else facts
+    after = written(facts, manifest_of(item)) if item.is_changed else facts
     assert not plan_cohorts(after, wanted).is_changed, "a second write changes something"
     assert edit.limits == KueueQueues(facts=after).limits, "the projected limits are others"
     return after, edit.record
@@ -130,9 +131,9 @@ def test_quota_never_shrinks_below_its_use_and_never_grows_for_it(
 def test_lent_quota_stays_in_its_queue_below_a_parent() -> None:
     cohort = Cohort(name="dnm-a8", version="7", parent="university")
     (item,) = plan_cohorts(some_facts(cohort), wants("n1")).planned
-    (group,) = item.manifest["spec"]["resourceGroups"]
+    (group,) = manifest_of(item)["spec"]["resourceGroups"]
     assert [row["lendingLimit"] for row in group["flavors"][0]["resources"]] == ["0", "0"]
-    assert item.manifest["metadata"]["resourceVersion"] == "7"
+    assert manifest_of(item)["metadata"]["resourceVersion"] == "7"
 
 
 def test_parent_that_was_added_later_closes_the_lent_quota() -> None:

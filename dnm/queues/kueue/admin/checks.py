@@ -70,7 +70,10 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
     """Checks whether the objects of Kueue can be read and written."""
     facts = snapshot.queue_facts
     if facts.unread:
-        yield wrong(facts.unread.error, "dnm needs Kueue 0.14 to 0.19, which serves v1beta2")
+        yield wrong(
+            facts.unread.error,
+            "dnm needs Kueue 0.14 with v1beta2; CapacityProviders need 0.20 and their CRDs",
+        )
         return
     if not isinstance(facts, KueueFacts):
         return
@@ -102,7 +105,8 @@ def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
         for text, fix in problems:
             yield wrong(text, fix, check)
         if queue and not problems:
-            raised = "" if queue.held else f"Cohort {queue.own_cohort} of "
+            kind = "" if queue.is_provided else "Cohort "
+            raised = "" if queue.held else f"{kind}{queue.own_cohort} of "
             yield fine(f"lent nodes raise {raised}ClusterQueue {queue.name}", check)
 
 
