@@ -216,7 +216,7 @@ ROW_2 := preemption kubelet_story scheduler_away workshop without_queue_system k
 ROW_3 := changes slurm_story events check
 ROW_4 := in_kubernetes manual
 ROW_5 := shared_hosts one_lease bridge_story
-ROW_6 := kueue kueue_queues kueue_faults kueue_check kueue_workloads kueue_page
+ROW_6 := kueue kueue_capacity kueue_queues kueue_faults kueue_check kueue_workloads kueue_page
 files = $(patsubst %,tests/real/test_%.py,$(1))
 
 test-real-all: real
