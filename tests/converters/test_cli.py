@@ -238,7 +238,7 @@ def test_node_with_a_pause_is_lent_only_by_name(host: Host) -> None:
 def test_missing_hook_prevents_the_claim(host: Host) -> None:
     (host.directory / "hooks" / "join").unlink()
     answer = host.run("--set", "k8s", "--node-name", "a005")
-    message = f"there is no hook {host.directory}/hooks/join"
+    message = f"the hook {host.directory}/hooks/join is missing"
     assert answer.returncode == 1 and message in answer.stderr
     assert not host.calls.exists()
 

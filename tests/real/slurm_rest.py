@@ -116,7 +116,7 @@ def test_host_without_slurm_commands_gives_the_same_list(rest_lab: RestLab) -> N
 def test_each_slurmrestd_failure_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> None:
     lab, url = rest_lab.lab, rest_lab.url
     old = lab.version < (23, 2)
-    unclear = "has no answer of slurmctld .*(away).*does not take"
+    unclear = "has no answer of slurmctld .*(down).*rejects"
 
     def error_of(file: Path | None) -> str:
         with pytest.raises(SlurmError) as caught:

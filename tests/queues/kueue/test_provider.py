@@ -97,11 +97,11 @@ def play(world: World, wanted: QueueWants, **changes: Any) -> tuple[World, str]:
     if item.is_changed:
         status = json.loads(json.dumps(status_of(item, NOW)["status"]))
         world = World(status, dict(item.quota), world.version + 1)
-    again = msgspec.structs.replace(wanted, remembered=edit.noted)
+    again = msgspec.structs.replace(wanted, remembered=edit.record)
     after = msgspec.structs.replace(world.facts, **changes)
     assert not plan_cohorts(after, again).is_changed
     assert edit.limits == KueueQueues(facts=after).limits
-    return world, edit.noted or ""
+    return world, edit.record or ""
 
 
 def cores_of(world: World) -> int:

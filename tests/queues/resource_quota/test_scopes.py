@@ -211,9 +211,7 @@ def test_refused_placeholders_request_no_node(
     assert (course.quota["spec"]["hard"] != course.hard) is is_served
 
 
-def test_admitted_placeholders_keep_no_node(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_admitted_placeholders_keep_no_node(sandbox: Sandbox, tmp_path: Path) -> None:
     """They would take the quota of lent nodes from users' pods."""
     course, site = a_course(sandbox, tmp_path, "low")
     course.is_asleep = True
