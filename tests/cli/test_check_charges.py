@@ -42,7 +42,7 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
         ("Proj", True, ("Proj", "proj"), ["sreport has lent nodes as planned, charged to Proj"]),
         ("proj", True, ("", ""), ["sreport has lent nodes as planned, charged to proj"]),
         ("proj", True, ("proj", ""),
-         ["sreport has", "a001 is lent for proj, and Slurm charges nobody"]),
+         ["sreport has", "a001 is lent for proj, and Slurm charges no account"]),
         ("nosuch", True, ("proj", "-"),
          ["sreport has", "Slurm has no account nosuch",
           "a001 is lent for proj, and Slurm charges -"]),

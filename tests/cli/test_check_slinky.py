@@ -77,7 +77,7 @@ def test_lent_node_with_the_slinky_taint_is_a_failure() -> None:
     ("names", "result", "part"),
     [
         pytest.param(None, SKIPPED, "Slurm's list is", id="not-asked"),
-        pytest.param(("a050",), OK, "on no Node that this Slurm knows", id="another-Slurm"),
+        pytest.param(("a050",), OK, "manages no Node that this Slurm knows", id="another-Slurm"),
         pytest.param(("a050", "b1"), FAILED, "would taint a050 as soon as it is lent", id="shared"),
     ],
 )
@@ -192,4 +192,4 @@ def test_slurm_names_are_read_beside_an_active_slurm_bridge(site: CheckedSite) -
     assert node is not None
     node["spec"]["taints"] = [taint]
     (finding,) = slinky_of(site)
-    assert finding.result is OK and "on no Node that this Slurm knows by name" in finding.text
+    assert finding.result is OK and "manages no Node that this Slurm knows by name" in finding.text

@@ -361,7 +361,7 @@ def test_log_contains_reason_and_author_of_a_lend(
         line for line in site.command("run", "--log-console").stderr.splitlines()
         if "action=convert" in line
     )  # fmt: skip
-    message = "asked for it: course'" if order else "reason='no node has free capacity"
+    message = "requested it: course'" if order else "reason='no node has free capacity"
     assert message in line and line.endswith(" instance=prod")
 
 

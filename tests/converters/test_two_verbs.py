@@ -61,7 +61,7 @@ def test_shipped_node_convert_lists_nodes_for_a_two_verb_converter(
     ("is_there", "said"),
     [
         pytest.param(
-            True, "has no list: exit code 2, usage: node-convert", id="Slurm-does-not-answer"
+            True, "printed no list of nodes: exit code 2, usage", id="Slurm-does-not-answer"
         ),
         pytest.param(False, "--list: exit code 2, usage: node-convert", id="no-command-of-Slurm"),
     ],

@@ -234,7 +234,7 @@ def test_node_of_an_order_records_its_end_operator_and_comment() -> None:
     lines = list_transitions(World().registry, registry,
                              Cause(now=NOW, run="r", instance="prod"))  # fmt: skip
     (line,) = [line for line in lines if line.event == "requested"]
-    assert (line.code, line.reason) == ("ASKED_FOR", "kim on adm1 asked for it: a course")
+    assert (line.code, line.reason) == ("ASKED_FOR", "kim on adm1 requested it: a course")
     over = list_transitions(registry, World().registry, Cause(now=NOW, run="r", instance="prod"))
     assert [(line.kind, line.object) for line in over if line.kind == "order"] == [("order", "o1")]
 

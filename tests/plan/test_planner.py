@@ -294,7 +294,9 @@ def test_nodes_that_did_not_join_are_reported_with_the_cause(error: str, why: st
     world = World().recorded(requests=(late,))
     world.batch["a001"] = a_batch_node("a001", in_service=False)  # it may be half converted
     plan = world.plan()
-    (line,) = [line for line in plan.errors if f"did not join in time: {why}; " in line]
+    (line,) = [
+        line for line in plan.errors if f"did not join in time (request={late.id}): {why}; " in line
+    ]
     assert f"converter={late.id}" in line and "`dnm nodes`" in line
     assert plan.registry.backoffs["a"].last_error == line
 

@@ -34,10 +34,10 @@ def find_provided(facts: KueueFacts, providers: Iterable[Cohort]) -> KueueFacts:
     """Returns the facts with the CapacityProviders of annotated ClusterQueues. Lent quota stays
     where its ledger is, so a change of the annotation takes effect when no node is lent."""
     cohorts = {item.name: item for item in facts.cohorts}
-    known = {item.name: item for item in providers}
+    by_name = {item.name: item for item in providers}
     queues: list[ClusterQueue] = []
     for queue in facts.queues:
-        cohort, provider = facts.cohort_of(queue), known.get(f"{KIND} {queue.own_cohort}")
+        cohort, provider = facts.cohort_of(queue), by_name.get(f"{KIND} {queue.own_cohort}")
         is_elsewhere = any(item and item.ledger for item in (cohort, queue.held))
         if (queue.is_provided or (provider and provider.ledger)) and not is_elsewhere:
             missing = Cohort(name=f"{KIND} {queue.own_cohort}", writer="it does not exist")

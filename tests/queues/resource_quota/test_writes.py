@@ -212,4 +212,4 @@ def test_quota_that_was_not_tried_is_no_conflict(
     courses.allow({"biology": courses.ALL, "chemistry": courses.ALL})
     failed = courses.write().failed
     assert [*failed] == list(NAMES) and "403" in failed["art"]
-    assert "take too long" in failed["biology"] and "take too long" in failed["chemistry"]
+    assert "took too long" in failed["biology"] and "took too long" in failed["chemistry"]
