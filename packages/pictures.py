@@ -92,8 +92,9 @@ def output_of(site: Site, words: tuple[str, ...]) -> str:
 def draw(name: str, output: str) -> str:
     """Returns the picture of a command's output."""
     console = Console(width=COLUMNS, record=True, file=io.StringIO(), color_system="256")
-    prompt = Text(f"$ dnm {' '.join(COMMANDS[name])}\n", style="bold")
-    console.print(prompt + Text.from_ansi(output.rstrip("\n")), no_wrap=True, crop=False)
+    prompt = (f"$ dnm {' '.join(COMMANDS[name])}\n", "bold")
+    shown = Text.assemble(prompt, Text.from_ansi(output.rstrip("\n")))
+    console.print(shown, no_wrap=True, crop=False)
     drawn = console.export_svg(title="", theme=LIGHT, code_format=FORMAT, unique_id=name)
     return re.sub(r"[ \t]+$", "", drawn, flags=re.M)
 

@@ -12,10 +12,13 @@ import yaml
 
 from packages import site
 from packages.build import PackageError
-from packages.pictures import COMMANDS, DIRECTORY, play, text_of
+from packages.pictures import COMMANDS, DIRECTORY, draw, play, text_of
 from tests.docs.pages import PAGES, ROOT
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+# The part of DejaVu Sans Mono below its baseline, in units of a picture with letters of 20.
+DESCENDER = 4.8
 
 
 def pages_below(entry: Any) -> Iterator[str]:
@@ -52,6 +55,19 @@ def test_pictures_equal_the_current_output_of_commands(tmp_path: Path) -> None:
         assert lines[0].startswith(f"$ dnm {name}") and len(lines) > 4
         assert max(map(len, lines)) <= 80
     assert "serving" in "".join(text_of(drawn["status"]))
+
+
+def test_picture_has_only_the_command_in_bold_and_no_clipped_line() -> None:
+    picture = draw("plan", "0 to lend")
+    bold = re.findall(r"\.(\S+) \{[^}]*bold", picture)
+    classes = {text: name for name, text in re.findall(r'class="(\S+)" [^>]*>([^<]+)</t', picture)}
+    assert classes["$&#160;dnm&#160;plan"] in bold
+    assert classes["0&#160;to&#160;lend"] not in bold
+    height = re.search(r'viewBox="0 0 \S+ ([0-9.]+)"', picture)
+    shift = re.search(r"translate\(0 (-?\d+)\)", picture)
+    assert height and shift
+    last = max(float(y) for y in re.findall(r'<text [^>]*y="([0-9.]+)"', picture))
+    assert last + int(shift[1]) + DESCENDER <= float(height[1])
 
 
 def test_pictures_follow_their_paragraphs_of_the_overview() -> None:
