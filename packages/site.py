@@ -3,8 +3,9 @@
     python -m packages.site
 
 The pages keep their folders, so their links hold. The overview gets the pictures of
-packages/pictures.py. mkdocs fails if a link or an anchor has no target, if a page is in no menu, or
-if the site would load a file from elsewhere.
+packages/pictures.py. Numbered lists get the indents that Python-Markdown needs. mkdocs
+fails if a link or an anchor has no target, if a page is in no menu, or if the site would load a
+file from elsewhere.
 """
 
 from __future__ import annotations
@@ -27,16 +28,34 @@ PICTURES: Mapping[str, tuple[str, ...]] = {
 
 
 def stage_pages() -> None:
-    """Copies the pages for mkdocs, and adds the pictures to the overview, the README."""
+    """Copies the pages for mkdocs, and adds indents, and the pictures to the overview."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     for name in COPIED:
         source = ROOT / name
         shutil.copytree(source, PAGES / name) if source.is_dir() else shutil.copy(source, PAGES)
+    for page in PAGES.rglob("*.md"):
+        page.write_text(with_indents(page.read_text()))
     overview = PAGES / "README.md"
     overview.write_text(with_pictures(overview.read_text()))
     for name in ("site.css", "site.js"):
         shutil.copy(ROOT / "packages" / name, PAGES)
+
+
+def with_indents(text: str) -> str:
+    """Returns a page with numbered lists as Python-Markdown needs them, if their items have blocks.
+
+    It reads three columns before a block, or no empty line after it, as the end of the list.
+    """
+    lines: list[str] = []
+    in_list = has_blocks = False
+    for line in text.splitlines(keepends=True):
+        begins, indented = re.match(r"\d\. ", line), line.startswith("   ")
+        in_list = bool(begins) or (in_list and (indented or not line.strip()))
+        has_blocks = in_list and (has_blocks or not line.strip())
+        before = "\n" if begins and has_blocks else " " if in_list and indented else ""
+        lines.append(before + line)
+    return "".join(lines)
 
 
 def _append(text: str, match: re.Match[str]) -> str:

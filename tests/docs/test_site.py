@@ -70,6 +70,27 @@ def test_picture_has_only_the_command_in_bold_and_no_clipped_line() -> None:
     assert last + int(shift[1]) + DESCENDER <= float(height[1])
 
 
+LISTS = {
+    "1. a\n\n   ```\n   b\n   ```\n2. c\n\nd\n": "1. a\n\n    ```\n    b\n    ```\n\n2. c\n\nd\n",
+    "1. a\n   b\n2. c\n": "1. a\n    b\n2. c\n",
+    "1. a\n\nd\n\n    code\n": "1. a\n\nd\n\n    code\n",
+    "- a\n   b\n": "- a\n   b\n",
+}
+
+
+@pytest.mark.parametrize(("page", "expected"), LISTS.items())
+def test_numbered_lists_get_the_indents_of_python_markdown(page: str, expected: str) -> None:
+    assert site.with_indents(page) == expected
+
+
+def test_site_gets_pages_with_these_indents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "PAGES", tmp_path / "pages")
+    site.stage_pages()
+    assert "\n    ```sh\n" in (tmp_path / "pages" / "docs" / "kueue.md").read_text()
+
+
 def test_pictures_follow_their_paragraphs_of_the_overview() -> None:
     text = site.with_pictures(PAGES["README.md"])
     shown = re.findall(r"!\[[^]]+\]\(docs/pictures/(\w+)\.svg\)", text)
