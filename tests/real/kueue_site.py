@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,32 @@ def has_condition(workload: Json, kind: str) -> bool:
 def evicted(rig: Rig) -> list[str]:
     """Returns the names of the Workloads that Kueue has evicted."""
     return [item["metadata"]["name"] for item in workloads(rig) if has_condition(item, "Evicted")]
+
+
+def list_steps(rig: Rig, job: Json) -> dict[str, float]:
+    """Returns step -> seconds since a Job was created, until its first pod runs on a lent node. The
+    API server's times are whole seconds."""
+    (workload,) = workloads(rig)
+    cohort = rig.api.get(f"{OBJECTS}/cohorts/{COHORT}")["metadata"]["managedFields"]
+    nodes = [rig.api.get(f"/api/v1/nodes/{name}") for name in rig.nodes() - {"k1", "k2"}]
+    pods = rig.pods("dev")
+    times = {
+        "last node joins": max(node["metadata"]["creationTimestamp"] for node in nodes),
+        "quota is written": max(item["time"] for item in cohort if item["manager"] == "dnm"),
+        "quota is reserved": _time_of(workload, "QuotaReserved"),
+        "first pod is created": min(pod["metadata"]["creationTimestamp"] for pod in pods),
+        "first pod is scheduled": min(_time_of(pod, "PodScheduled") for pod in pods),
+        "first pod starts": min(pod["status"]["startTime"] for pod in pods),
+    }
+    began = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+    return {
+        step: (datetime.fromisoformat(when) - began).total_seconds() for step, when in times.items()
+    }
+
+
+def _time_of(thing: Json, kind: str) -> str:
+    (condition,) = [item for item in thing["status"]["conditions"] if item["type"] == kind]
+    return str(condition["lastTransitionTime"])
 
 
 def lent_quota(rig: Rig, name: str = COHORT) -> dict[str, int]:

@@ -12,6 +12,7 @@ from tests.real.kueue_site import (
     course_pod,
     end_job,
     lent_quota,
+    list_steps,
     make_course,
     quota_of,
     return_all,
@@ -34,7 +35,7 @@ def test_workshop_is_admitted_on_lent_nodes_and_the_quota_is_restored(
     site = slurm_site(rig, tmp_path / "site", kueue_kubeconfig, lab)
     rig.note_versions({"Slurm": lab.release})
     if kind == "job":
-        add_job(rig, "workshop", 75)
+        job = add_job(rig, "workshop", 75)
     else:
         for number in range(75):
             rig.api.post(PODS, course_pod(f"p{number:02}"))
@@ -47,6 +48,9 @@ def test_workshop_is_admitted_on_lent_nodes_and_the_quota_is_restored(
     answer = site.json("check")
     assert answer["ok"], answer
     if kind == "job":
+        steps = list_steps(rig, job)
+        print(steps)
+        assert list(steps.values()) == sorted(steps.values())
         end_job(rig, "workshop")
     else:
         rig.api.ask("DELETE", PODS)
