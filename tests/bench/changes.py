@@ -108,7 +108,7 @@ def find_misses(results: Results) -> list[str]:
 
 def make_part(results: Results, repeat: int, before: float) -> str:
     rows = []
-    for name in next(iter(results.values())):
+    for name in (LIST, NONE, *SHARES):
         result = [samples[name] for samples in results.values()]
         rows.append(
             [name, *(f"{sample.cpu:.2f} s, {sample.bytes_read / 1e6:.2f} MB" for sample in result)]
