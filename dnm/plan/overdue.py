@@ -1,5 +1,5 @@
 """Decisions about nodes that join or return too late, and about conversions after the death or
-failure of their converter. Pure."""
+failure of their converter. `findings.py` then judges the nodes that it claimed. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def _describe_late_node(config: Config, entry: LentNode, node: Node) -> str:
 
 
 def judge_return(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of a node that is not back in Slurm after its converter has ended."""
+    """Returns the transition of a node that is not back in Slurm after its converter has ended or
+    was killed. The return is tried again once `retry_after` has passed."""
     node, in_service = facts.node(name), facts.is_in_service(name)
     if in_service:
         error = (
