@@ -45,14 +45,14 @@ def main() -> None:
     try:
         app()
     except DnmError as error:
-        if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
+        logger = sys.modules["logging"].getLogger("dnm") if "logging" in sys.modules else None
+        is_of_run = logger is not None and logger.handlers  # only `run` sets them up
+        if not (is_of_run and error.exit_code is ExitCode.LOCKED) or sys.stderr.isatty():
             # cron mails the output, and a long conversion locks out many runs.
             text = "\n".join(map(printable, str(error).split("\n")))  # it may contain an argument
             print(f"dnm: {text}", file=sys.stderr)
             if shortage := describe_shortage(error):
                 print(f"dnm: {shortage}", file=sys.stderr)
-        if "logging" in sys.modules:
-            logger = sys.modules["logging"].getLogger("dnm")
-            if logger.handlers:  # only `run` sets them up; without one, stderr would get it twice
-                logger.error("error=%r", str(error))
+        if logger and logger.handlers:  # without one, stderr would get it twice
+            logger.error("error=%r", str(error))
         sys.exit(error.exit_code)

@@ -334,12 +334,15 @@ def test_missing_state_directory_is_reported_with_a_remedy(tmp_path: Path, verb:
 
 
 def test_locked_run_is_reported_on_a_terminal_only(site: Site) -> None:
+    """cron mails what a run prints. A script that moves the registry must know why it failed."""
     from filelock import FileLock
 
     with FileLock(site.config.lock_path, mode=0o600):
         assert "another run holds the lock" in site.at_a_terminal("run")
         silent = site.command("run")
         assert (silent.returncode, silent.stdout + silent.stderr) == (75, "")
+        moved = site.command("registry", "move", "--to", "kubernetes")
+        assert moved.returncode == 75 and "another run holds the lock" in moved.stderr
 
 
 def test_run_document_lists_actions_like_the_plan(sandbox: Sandbox, tmp_path: Path) -> None:
