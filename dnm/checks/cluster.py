@@ -210,7 +210,9 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
             yield fine(shown)
             continue
         finding = wrong if permission.is_needed else doubtful
-        yield finding(f"may not {shown}: {permission.without}", "grant it as etc/rbac.yaml does")
+        yield finding(
+            f"may not {shown}: {permission.without}", f"grant it as etc/{permission.role} does"
+        )
         if (permission.verb, permission.resource) == ("list", "pods"):
             yield from _pods_by_namespace(config, kube)
     yield from _check_test_load(config, kube)

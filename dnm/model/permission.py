@@ -15,3 +15,4 @@ class Permission(Value, frozen=True):
     name: str = ""
     group: str = ""
     is_needed: bool = True
+    role: str = "rbac.yaml"  # the file in etc/ that grants it

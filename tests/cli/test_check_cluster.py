@@ -14,6 +14,7 @@ from dnm.checks.permissions import permissions
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.store import ApiError
+from dnm.model.config import NamespacePolicy
 from tests.builders import a_config
 from tests.cli.check_site import INI, SIDECAR, CheckedSite, ask_the_scheduler, results_of
 
@@ -52,6 +53,20 @@ def test_each_missing_permission_is_reported(site: CheckedSite, number: int) -> 
     assert missing.without in refused[0]
     expected = CheckResult.FAILED if missing.is_needed else CheckResult.WARNING
     assert shown[refused[0]] is expected
+
+
+@pytest.mark.parametrize("system", ["yunikorn", "none", "kueue", "resource_quota"])
+def test_each_permission_names_the_role_file_that_grants_it(system: str) -> None:
+    policy = NamespacePolicy(name="dev", queue="a8", node_types=("a",), queue_system=system)
+    for permission in permissions(a_config(namespaces={"dev": policy}, annotate_workloads=True)):
+        documents = yaml.safe_load_all((ROOT / "etc" / permission.role).read_text())
+        rules = [rule for document in documents for rule in document.get("rules", ())]
+        assert any(
+            permission.verb in rule["verbs"]
+            and permission.resource in rule["resources"]
+            and permission.group in rule["apiGroups"]
+            for rule in rules
+        ), permission
 
 
 def test_pods_are_checked_by_namespace_without_cluster_permission(site: CheckedSite) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
 from dnm.checks.queue_checks import QueueProperties
@@ -44,7 +45,7 @@ def find_trace(config: Config, kube: KubeClient) -> str:
 
 def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns the permissions to list objects of Kueue and to create and write Cohorts."""
-    group = "kueue.x-k8s.io"
+    permission = partial(Permission, group="kueue.x-k8s.io", role="rbac-kueue.yaml")
     kinds = ("clusterqueues", "cohorts", "resourceflavors", "localqueues", "workloads")
     # Without a queue map only the LocalQueues name the ClusterQueue, and so the Cohort. The dry run
     # of `check_limits` then shows whether it can be written.
@@ -56,10 +57,10 @@ def permissions(config: Config) -> tuple[Permission, ...]:
     )
     blind, fixed = "no queue can be read", "no limit changes, so no node is lent"
     return (
-        *(Permission(verb="list", resource=kind, group=group, without=blind) for kind in kinds),
-        Permission(verb="create", resource="cohorts", group=group, without=fixed),
+        *(permission(verb="list", resource=kind, without=blind) for kind in kinds),
+        permission(verb="create", resource="cohorts", without=fixed),
         *(
-            Permission(verb="patch", resource="cohorts", group=group, name=name, without=fixed)
+            permission(verb="patch", resource="cohorts", name=name, without=fixed)
             for name in dict.fromkeys(names)
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
 from dnm.checks.node_types import check_node_types
@@ -24,6 +25,7 @@ _UNKNOWN = "nothing is lent or returned where refused pods have a PriorityClass"
 _UNWRITTEN = "no limit can be changed, so lent nodes add nothing to it"
 _ROLE = "give dnm the role of etc/rbac-resource-quota.yaml in each namespace"
 _ASLEEP = "refused pods of this kind wait for the next try of their controller, up to 1,000 seconds"
+_permission = partial(Permission, role="rbac-resource-quota.yaml")
 _KINDS = (("replicasets", "apps"), ("statefulsets", "apps"), ("jobs", "batch"))
 
 
@@ -42,9 +44,10 @@ def permissions(config: Config) -> tuple[Permission, ...]:
             for name in sorted(config.namespaces_with("resource_quota"))
             for item in _of_namespace(name, config.annotate_workloads)
         ),
-        Permission(verb="list", resource="priorityclasses", group="scheduling.k8s.io",
-                   without=_UNKNOWN),
-    )  # fmt: skip
+        _permission(
+            verb="list", resource="priorityclasses", group="scheduling.k8s.io", without=_UNKNOWN
+        ),
+    )
 
 
 def _of_namespace(namespace: str, wakes: bool) -> Iterator[Permission]:
@@ -53,13 +56,12 @@ def _of_namespace(namespace: str, wakes: bool) -> Iterator[Permission]:
         ("resourcequotas", "patch", _UNWRITTEN),
         ("limitranges", "list", _UNREAD),
     ):
-        yield Permission(verb=verb, resource=resource, without=why, namespace=namespace)
+        yield _permission(verb=verb, resource=resource, without=why, namespace=namespace)
     for resource, group in _KINDS:
-        yield Permission(verb="list", resource=resource, group=group, without=_UNREAD,
-                         namespace=namespace)  # fmt: skip
+        of_kind = partial(_permission, resource=resource, group=group, namespace=namespace)
+        yield of_kind(verb="list", without=_UNREAD)
         if wakes:
-            yield Permission(verb="patch", resource=resource, group=group, without=_ASLEEP,
-                             namespace=namespace, is_needed=False)  # fmt: skip
+            yield of_kind(verb="patch", without=_ASLEEP, is_needed=False)
 
 
 @looks_at("queue system")
