@@ -11,6 +11,7 @@ import pytest
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.errors import KubeError
 from dnm.model.pod import PodList
 from dnm.model.turns import in_turn
 from dnm.queues.resource_quota.objects import read_facts
@@ -59,6 +60,8 @@ def test_silent_namespaces_cost_a_run_a_few_time_outs(sandbox: Sandbox, config: 
     assert set(NAMES[1:]) <= facts.unread_queues.keys() == facts.unread_ledgers
     errors = [item.error for item in facts.unread_queues.values()]
     assert sum("was not read in this run" in error for error in errors) >= 5
+    with pytest.raises(KubeError, match=r"^a list of the whole cluster was not read in this run"):
+        kube.typed_objects.read_priority_classes()
     again, seconds = timed(config, kube)
     assert seconds < TIMEOUT and again.unread_queues.keys() == facts.unread_queues.keys()
 
