@@ -1,6 +1,6 @@
 """The CPU time of a plan with thousands of odd Workloads of Kueue: 15,000 pods run on 500 nodes.
 
-    python -m tests.bench_workloads [WORKLOADS]
+    python -m tests.bench.plan_workloads [WORKLOADS]
 
 Each Workload has pods of its own size. Fifty nodes are lent, twenty of them are idle, and twenty
 more can be lent. Three plans are measured: with Workloads that are mostly too large, with small
