@@ -144,7 +144,7 @@ def _decision(
     inputs: Inputs, status: QueueStatus, sizing: QueueSizing, used: Mapping[str, Resources]
 ) -> Decision:
     queue = sizing.queue
-    is_limited = queue in inputs.limits.keys() - unlimited_namespaces(inputs.config)
+    is_limited = queue in inputs.limits and queue not in unlimited_namespaces(inputs.config)
     return Decision(
         pending_pods=status.pending_pods,
         pending=status.pending,

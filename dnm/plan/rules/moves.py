@@ -246,8 +246,8 @@ def _begin(look: Look, before: Moves) -> Moves:
 
 
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Returns whether an idle node may move to another queue. Whether its own queue can spare it is
-    decided elsewhere."""
+    """Returns whether an idle node may move to another queue, apart from what its own queue needs:
+    `choose_releases` decides whether that queue can spare it."""
     node = inputs.facts.node(name)
     least = min(LEAST_IDLE, inputs.facts.idle_times.get(name, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
