@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
@@ -35,11 +36,13 @@ from dnm.queues.resource_quota.objects import QuotaFacts
 
 
 class PlannedQuota(Value):
-    """A ResourceQuota with its next limits and ledger. `held`: why limits in use do not shrink."""
+    """A ResourceQuota with its next limits and ledger. `earlier`: the ledger of its present limits.
+    `held`: why limits in use do not shrink."""
 
     quota: ResourceQuota
     hard: Mapping[str, str]
     ledger: QuotaLedger
+    earlier: QuotaLedger | None = None
     changes: tuple[LimitChange, ...] = ()
     held: tuple[str, ...] = ()
     news: LimitNews | None = None
@@ -51,7 +54,7 @@ class PlannedQuota(Value):
     @property
     def annotation(self) -> str:
         """Returns the ledger as the text of an annotation; empty if the ledger is empty."""
-        is_empty = self.ledger.is_empty
+        is_empty = not (self.ledger.instances or self.ledger.raises_limits)
         return "" if is_empty else msgspec.json.encode(self.ledger, order="sorted").decode()
 
     @property
@@ -64,6 +67,11 @@ class PlannedQuota(Value):
     @property
     def is_changed(self) -> bool:
         return bool(self.changes or self.annotations)
+
+    @property
+    def record(self) -> QuotaLedger:
+        """Returns the ledger for the registry, which a run saves before it writes the quota."""
+        return replace(self.ledger, earlier=self.earlier) if self.is_changed else self.ledger
 
 
 def current_quota(quota: ResourceQuota) -> PlannedQuota:
@@ -99,12 +107,16 @@ def plan_quota(
             why = content.note or f"{count_of(len(own), 'node')} lent"
             changes.append(LimitChange(queue=quota.namespace, kind=quota.name, resource=key,
                                        before=text, after=hard[key], why=why))  # fmt: skip
-    limits = {key: (content.baselines[key], hard[key]) for key in sorted(hard)}
+    limits, earlier = (
+        {key: (content.baselines[key], texts[key]) for key in sorted(hard)}
+        for texts in (hard, quota.hard)
+    )
     news = f"ResourceQuota {quota.name}: {content.note}"
     return PlannedQuota(
         quota=quota,
         hard=hard,
         ledger=QuotaLedger(place=quota.place, instances=instances, limits=limits),
+        earlier=QuotaLedger(place=quota.place, instances=content.ledger.instances, limits=earlier),
         changes=tuple(changes),
         held=tuple(held),
         news=LimitNews(queue=quota.namespace, text=news, is_reset=content.is_reset)
@@ -211,7 +223,7 @@ def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -
         recorded = noted.get(quota.place, None if is_unrecorded else QuotaLedger())
         try:
             item = plan_quota(quota, recorded, wants)
-            noted[quota.place] = item.ledger
+            noted[quota.place] = item.record
         except QueueError as error:
             item, blocked[quota.namespace] = current_quota(quota), str(error)
             if recorded is None:  # the next run asks again

@@ -28,17 +28,19 @@ VERSION = 1
 
 class QuotaLedger(Value, omit_defaults=True):
     """The ledger of a ResourceQuota. `place` is its namespace and name. `instances`: instance ->
-    node -> amounts. `limits`: key of `spec.hard` -> (text without lent nodes, text as written)."""
+    node -> amounts. `limits`: key of `spec.hard` -> (text without lent nodes, text as written).
+    `earlier`, only in the registry: the ledger before a write that has perhaps not happened."""
 
     version: int = VERSION
     place: str = ""
     instances: Mapping[str, Mapping[str, Resources]] = {}
     limits: Mapping[str, tuple[str, str]] = {}
+    earlier: QuotaLedger | None = None
 
     @property
-    def is_empty(self) -> bool:
-        """Returns whether the ledger has no lent node and every limit equals its baseline."""
-        return not self.instances and all(base == text for base, text in self.limits.values())
+    def raises_limits(self) -> bool:
+        """Returns whether a limit differs from its baseline."""
+        return any(base != text for base, text in self.limits.values())
 
 
 class QuotaContent(NamedTuple):
@@ -99,18 +101,22 @@ def find_content(
     previous = stored if stored and stored.limits else recorded or QuotaLedger()
     if answer := quota.annotations.get(ANSWER):
         if answer == "total":
-            known = replace(previous, instances={instance: own, **previous.instances})
-            return _as_total(quota, known, "an administrator answered: with lent nodes", True)
+            ledger = replace(previous, instances={instance: own, **previous.instances})
+            return _as_total(quota, ledger, "an administrator answered: with lent nodes", True)
         if answer != "baseline":
             raise _question(quota, f"the answer {printable(answer, 40)!r} does not fit")
         return QuotaContent(previous, hard, "an administrator answered: without lent nodes")
+    # If a run was killed before its write, and the annotation is lost, `earlier` is current.
+    known = [item for item in (recorded, recorded and recorded.earlier) if item]
     if stored and _is_current(stored, hard):
-        if recorded and _is_baseline_of(stored, recorded, instance):
+        if any(_is_baseline_of(stored, item, instance) for item in known):
             raise _question(quota, "another instance has replaced the lost ledger")
         return _unchanged(stored, hard)
-    if recorded and _is_current(recorded, hard):
-        is_lost = not recorded.is_empty
-        return _unchanged(recorded, hard, "dnm writes its lost or older ledger again" * is_lost)
+    for lost in known[: 1 if stored and stored.limits else 2]:
+        if _is_current(lost, hard):
+            if lost.raises_limits:
+                return _unchanged(lost, hard, "dnm writes its lost or older ledger again")
+            return QuotaContent(QuotaLedger(), hard)  # another instance may have removed its nodes
     moved = [key for key, (base, text) in previous.limits.items()
              if key in hard and not are_equal(key, base, text)]  # fmt: skip
     written = [key for key in moved if are_equal(key, hard[key], previous.limits[key][1])]
@@ -129,8 +135,9 @@ def find_content(
     if not moved:
         if recorded is None and own and instance not in previous.instances:
             raise _question(quota, "no run has recorded its limits")
-        return QuotaContent(previous, hard)
-    if not stored.limits or (recorded is not None and recorded != stored):
+        if stored.limits or not any(item.raises_limits for item in known[1:]):
+            return QuotaContent(stored, hard)
+    if not stored.limits or (recorded and replace(recorded, earlier=None) != stored):
         raise _question(quota, "its ledger is lost or older, and its limits were changed")
     return _as_total(quota, stored, "an administrator has changed it")
 
