@@ -22,10 +22,10 @@ from dnm.model.pod import Pod
 Reduce = Callable[[bytes], Sequence[Pod]]
 View = tuple[Sequence[Node], PodColumns]
 _NAMED = 5
-# The largest number of changed pods that a run follows. To read an event takes about as long as to
-# read two pods of a list. So a run that stops there has lost less than 5 % of what the list takes.
-_FEW_CHANGES = 300
-_LARGEST_SHARE = 64  # one in so many pods
+# The largest number of changed pods that a run follows. An event takes three times as many
+# instructions as a pod of a list. So a run that stops there has lost less than 5 % of the list.
+_FEW_CHANGES = 200
+_LARGEST_SHARE = 80  # one in so many pods
 
 
 def catch_up(

@@ -134,8 +134,8 @@ def test_many_changes_cause_a_list_and_a_retry_ten_minutes_later(
     runs: Runs,
 ) -> None:
     runs.read_right("list", "first")
-    names = runs.sandbox.add_pods(300, "dev")
-    assert runs.read_right("changes").reading.changes == 300
+    names = runs.sandbox.add_pods(200, "dev")
+    assert runs.read_right("changes").reading.changes == 200
     for name in names:
         runs.sandbox.edit(
             "pods", name, lambda pod: pod["metadata"].update(labels={"a": "b"}), "dev"
