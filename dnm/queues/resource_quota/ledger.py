@@ -98,7 +98,12 @@ def find_content(
     run has recorded one). `own`: the nodes of this instance that serve the namespace. Raises
     QueueError if only an administrator knows whether the limits contain lent nodes."""
     stored, hard = ledger_of(quota), quota.hard
-    previous = stored if stored and stored.limits else recorded or QuotaLedger()
+    earlier = recorded and recorded.earlier
+    previous = recorded or QuotaLedger()
+    if stored and stored.limits:
+        previous = stored
+    elif earlier and earlier.raises_limits and not _is_applied(earlier, quota):
+        previous = earlier  # a run was killed before its write, and the annotation is lost
     if answer := quota.annotations.get(ANSWER):
         if answer == "total":
             ledger = replace(previous, instances={instance: own, **previous.instances})
@@ -106,16 +111,14 @@ def find_content(
         if answer != "baseline":
             raise _question(quota, f"the answer {printable(answer, 40)!r} does not fit")
         return QuotaContent(previous, hard, "an administrator answered: without lent nodes")
-    # If a run was killed before its write, and the annotation is lost, `earlier` is current.
-    known = [item for item in (recorded, recorded and recorded.earlier) if item]
     if stored and _is_current(stored, hard):
-        if any(_is_baseline_of(stored, item, instance) for item in known):
+        if any(item and _is_baseline_of(stored, item, instance) for item in (recorded, earlier)):
             raise _question(quota, "another instance has replaced the lost ledger")
         return _unchanged(stored, hard)
-    for lost in known[: 1 if stored and stored.limits else 2]:
-        if _is_current(lost, hard):
-            if lost.raises_limits:
-                return _unchanged(lost, hard, "dnm writes its lost or older ledger again")
+    for kept in (recorded, previous):
+        if kept and _is_current(kept, hard):
+            if kept.raises_limits:
+                return _unchanged(kept, hard, "dnm writes its lost or older ledger again")
             return QuotaContent(QuotaLedger(), hard)  # another instance may have removed its nodes
     moved = [key for key, (base, text) in previous.limits.items()
              if key in hard and not are_equal(key, base, text)]  # fmt: skip
@@ -123,20 +126,19 @@ def find_content(
     reset = [key for key in moved if are_equal(key, hard[key], previous.limits[key][0])]
     changed = [key for key in moved if key not in written]
     applied = {key for key in moved if are_equal(key, hard[key], quota.manifest.get(key, ""))}
-    kept = {key: previous.limits[key][0] for key in written if key not in applied}
+    rest = {key: previous.limits[key][0] for key in written if key not in applied}
     if moved and not changed:
-        return QuotaContent(previous, {**hard, **kept})
+        return QuotaContent(previous, {**hard, **rest})
     if (reset and not written) or (changed and applied.issuperset(changed)):
         # Without an annotation, other instances have removed their nodes, or add them again.
         ledger = stored if stored and stored.limits else QuotaLedger()
-        return QuotaContent(ledger, {**hard, **kept}, "a manifest was applied", is_reset=True)
+        return QuotaContent(ledger, {**hard, **rest}, "a manifest was applied", is_reset=True)
     if stored is None:
         raise _question(quota, "its ledger is unreadable, or of another object")
     if not moved:
         if recorded is None and own and instance not in previous.instances:
             raise _question(quota, "no run has recorded its limits")
-        if stored.limits or not any(item.raises_limits for item in known[1:]):
-            return QuotaContent(stored, hard)
+        return QuotaContent(stored, hard)
     if not stored.limits or (recorded and replace(recorded, earlier=None) != stored):
         raise _question(quota, "its ledger is lost or older, and its limits were changed")
     return _as_total(quota, stored, "an administrator has changed it")
@@ -145,6 +147,15 @@ def find_content(
 def _is_current(ledger: QuotaLedger, hard: Mapping[str, str]) -> bool:
     written = {key: text for key, (_, text) in ledger.limits.items() if key in hard}
     return bool(written) and all(are_equal(key, hard[key], written[key]) for key in written)
+
+
+def _is_applied(ledger: QuotaLedger, quota: ResourceQuota) -> bool:
+    """Returns whether a manifest has set every limit that the ledger raises."""
+    raised = [key for key, (base, text) in ledger.limits.items() if base != text]
+    return all(
+        key not in quota.hard or are_equal(key, quota.hard[key], quota.manifest.get(key, ""))
+        for key in raised
+    )
 
 
 def _is_baseline_of(stored: QuotaLedger, recorded: QuotaLedger, instance: str) -> bool:

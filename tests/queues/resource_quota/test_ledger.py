@@ -45,6 +45,9 @@ def written(item: PlannedQuota) -> ResourceQuota:
 FIRST = plan_quota(quota(), NOTHING, wants("a1"))
 TWO = plan_quota(written(FIRST), FIRST.ledger, wants("a1", "a2"))
 LENT, LEDGER_1, LEDGER_2 = written(TWO), FIRST.ledger, TWO.ledger
+KILLED = plan_quota(LENT, LEDGER_2, wants())
+"""The return of both nodes. A run that was killed has saved its record, and has perhaps not written
+it."""
 TEXT_1 = FIRST.annotation
 
 
@@ -157,6 +160,25 @@ ROWS: dict[str, tuple[ResourceQuota, QuotaLedger | None, str]] = {
     "answer-total-without-a-ledger": (
         quota({"requests.cpu": "208", "requests.memory": "832Gi"}, annotations={ANSWER: "total"}),
         NEVER, "208",
+    ),
+    "killed-before-the-write-and-ledger-lost": (
+        replace(LENT, annotations={}), KILLED.record, "208",
+    ),
+    "killed-before-the-write-and-ledger-lost-and-limits-changed": (
+        replace(LENT, annotations={}, hard={**LENT.hard, "requests.cpu": "300"}), KILLED.record,
+        "lost or older",
+    ),
+    "killed-before-the-write-and-manifest-replaced": (
+        quota({"requests.cpu": "100", "requests.memory": "320Gi"},
+              manifest={"requests.cpu": "100", "requests.memory": "320Gi"}), KILLED.record, "228",
+    ),
+    "killed-after-the-write-and-manifest-with-the-raised-amount": (
+        quota({"requests.cpu": "208", "requests.memory": "832Gi"},
+              manifest={"requests.cpu": "208", "requests.memory": "832Gi"}), KILLED.record, "336",
+    ),
+    "killed-before-the-write-and-answer-total": (
+        replace(LENT, annotations={ANSWER: "total"}, hard={**LENT.hard, "requests.cpu": "300"}),
+        KILLED.record, "300",
     ),
     "answer-that-is-none": (replace(LENT, annotations={ANSWER: "x"}), LEDGER_2, "does not fit"),
 }  # fmt: skip
