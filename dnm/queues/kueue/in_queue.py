@@ -102,16 +102,18 @@ def _find_content(
     """Returns the content of a quota. The annotation has precedence over the registry. If neither
     is current, another client wrote the quota: a manifest without lent nodes, or an edited sum.
     None: that is unclear."""
-    current, previous = held.quota.nominal, stored or recorded or CohortLedger()
-    for ledger in (stored, recorded):
-        if ledger and _are_equal(_written(ledger), current):
+    # If a run was killed before its write, and the annotation is lost, `earlier` is current.
+    earlier = recorded.earlier if recorded and stored is None else None
+    current, previous = held.quota.nominal, stored or earlier or recorded or CohortLedger()
+    for ledger in (stored, recorded, earlier):
+        if ledger and ledger.quota and _are_equal(_written(ledger), current):
             old = kube_resources(ledger.baseline)
             baseline = {key: old.get(key, amount) for key, amount in current.items()}
             return _Content(ledger.instances, baseline, is_current=ledger is stored)
     old, written = kube_resources(previous.baseline), _written(previous)
     is_reset = _are_equal(old, current)
     if stored is None:
-        is_lost = bool(recorded and instance in recorded.instances)
+        is_lost = instance in previous.instances
         is_unclear = not (recorded and is_reset) and (held.ledger or (is_lost and not held.writer))
         return None if is_unclear else _Content({}, current, is_reset=is_lost)
     is_edited = held.writer in _EDITORS and not is_reset
@@ -143,7 +145,15 @@ def plan_queues(facts: KueueFacts, wants: QueueWants) -> KueueEdit:
               if isinstance(item.queue, SplitQueue) and item.queue.reset_by}  # fmt: skip
     texts = {path: f"{writer} removed lent nodes from its quota" for path, writer in resets.items()}
     news = tuple(LimitNews(queue=path, text=texts[path], is_reset=True) for path in texts)
-    return replace(edit, limit_news=news, reset_by=next(iter(resets.values()), ""))
+    record = ledgers.encode_record({item.cohort.name: _record_of(item) for item in edit.planned})
+    reset_by = next(iter(resets.values()), "")
+    return replace(edit, record=record, limit_news=news, reset_by=reset_by)
+
+
+def _record_of(item: PlannedCohort) -> CohortLedger:
+    """Returns the ledger for the registry, with that of the present quota if it will change."""
+    earlier = ledgers.ledger_of(item.cohort) if item.queue.held and item.is_changed else None
+    return replace(item.ledger, earlier=earlier if earlier and earlier.quota else None)
 
 
 def patch_of(item: PlannedCohort) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ class CohortLedger(Value, omit_defaults=True):
     instances: Mapping[str, Nodes] = {}
     quota: Mapping[str, str] = {}
     baseline: Mapping[str, str] = {}
+    earlier: CohortLedger | None = None  # in the registry: until the write of this one is seen
 
     @property
     def amounts(self) -> Resources:
@@ -35,9 +36,8 @@ class CohortLedger(Value, omit_defaults=True):
     def total(self) -> dict[str, int]:
         """Returns the sum of the resources of all nodes of all instances."""
         total: dict[str, int] = {}
-        for nodes in self.instances.values():
-            for size in nodes.values():
-                add_to(total, kube_resources(size))
+        for size in (size for nodes in self.instances.values() for size in nodes.values()):
+            add_to(total, kube_resources(size))
         return total
 
 
@@ -60,7 +60,7 @@ def ledger_of(cohort: Cohort) -> CohortLedger | None:
 
 def encode_record(ledgers: Mapping[str, CohortLedger]) -> str:
     """Returns the text for the registry: the ledger of each Cohort."""
-    kept = {name: ledger for name, ledger in ledgers.items() if ledger.instances or ledger.quota}
+    kept = {name: item for name, item in ledgers.items() if item != CohortLedger(cohort=name)}
     return msgspec.json.encode(kept, order="sorted").decode() if kept else ""
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dnm.checks.findings import CheckResult
 from dnm.kube.client import KubeClient
@@ -33,7 +34,7 @@ from tests.queues.kueue.objects import (
     lent_texts,
 )
 from tests.queues.kueue.test_checks import RECLAIMING, ROLE, ROOT, findings_of, lend, objection_of
-from tests.queues.kueue.test_edit import STEPS, wants
+from tests.queues.kueue.test_edit import NAMES, wants
 from tests.queues.kueue.test_story import LEAST, NOTHING, admit, finish, run_for, site
 from tests.site import Site
 
@@ -199,7 +200,13 @@ def test_patch_changes_only_digits_and_the_ledger() -> None:
     assert patch_of(item)[-1]["op"] == "remove"
 
 
+EVENTS = st.sampled_from(["", "lost", "older", "killed", "killed-and-lost"])
+STEPS = st.lists(st.tuples(st.sampled_from(["prod", "test"]), NAMES, EVENTS), max_size=8)
+LOST_BEFORE_A_RETURN = [("prod", {"n1"}, ""), ("prod", set[str](), "killed-and-lost")]
+
+
 @given(steps=STEPS)
+@example(steps=LOST_BEFORE_A_RETURN)
 def test_quota_is_the_baseline_and_the_nodes_whatever_happens_to_the_ledger(
     steps: list[tuple[str, set[str], str]],
 ) -> None:
@@ -207,12 +214,17 @@ def test_quota_is_the_baseline_and_the_nodes_whatever_happens_to_the_ledger(
     serving: dict[str, set[str]] = {"prod": set(), "test": set()}
     ledgers = [""]
     for instance, names, event in steps:
-        if event:
+        serving[instance] = {f"{instance}-{name}" for name in names}
+        if event.startswith("killed"):  # between the registry and the write
+            killed = plan_queues(facts, wants(*serving[instance], instance=instance,
+                                              remembered=records[instance]))  # fmt: skip
+            records[instance] = killed.record or ""
+        if event.endswith(("lost", "older")):
             text = ledgers[-1] if event == "older" else ""
             facts = facts_of(cores_of(facts), text)
         ledgers.append(held_of(facts).ledger)
-        serving[instance] = {f"{instance}-{name}" for name in names}
-        for name in (instance, "prod", "test"):  # afterwards each instance runs once
+        # Each instance runs twice: one may have to wait until the other has restored the ledger.
+        for name in (instance, "prod", "test", "prod", "test"):
             edit = plan_queues(facts, wants(*serving[name], instance=name,
                                              remembered=records[name]))  # fmt: skip
             if not edit.blocked:
