@@ -103,14 +103,13 @@ class _Bins:
         return all(self.budgets[budget] > 0 for budget in self._bin_types[bin_type].budgets)
 
     def put(self, number: int, item: Item, wanted: int) -> int:
-        """Places up to `wanted` pods of an item on a node. Returns how many of them fit."""
+        """Places up to `wanted` pods of an item on a node with space for one of them. Returns how
+        many of them fit."""
         free = self.free[number]
         count = wanted
         for have, ask in zip(free, item.request, strict=True):
             if ask and have // ask < count:
                 count = have // ask
-                if count <= 0:
-                    return 0
         if item.exclusive:
             taken = self.exclusive.setdefault(number, set())
             is_blocked = number < self._existing and number in item.blocked_bins
@@ -194,10 +193,9 @@ def _usable_bins(problem: Problem) -> dict[int, list[int]]:
 
 def lower_bound(problem: Problem) -> int:
     """Returns a number of new nodes that no packing can undercut. It follows from the sum of
-    requests, and from the pods larger than half a node, of which no two share one."""
+    requests, and from the pods larger than half a node, of which no two share one. The problem has
+    groups of pods and types of nodes."""
     wanted = len(problem.opened)
-    if not problem.bin_types or not problem.items:
-        return wanted
     for axis in range(len(problem.items[0].request)):
         largest = max(node_type.free[axis] for node_type in problem.bin_types)
         if largest <= 0:

@@ -265,6 +265,19 @@ def test_pods_that_fit_existing_nodes_open_no_node() -> None:
     assert least_nodes(problem) == Packing(opened=(), placed=(((0, 5),),), left=(0,))
 
 
+def test_full_node_gets_no_pod() -> None:
+    item = Item(request=(2,), count=5, node_classes=frozenset({0}), bin_types=(0,))
+    problem = Problem(
+        items=(item,), bins=(Bin(free=(1,), node_class=0),), bin_types=(BinType(free=(10,)),)
+    )
+    assert least_nodes(problem).opened == (0,)
+
+
+def test_requested_nodes_are_kept_without_pods() -> None:
+    problem = Problem(items=(), bin_types=(BinType(free=(10,)),), opened=(0,))
+    assert least_nodes(problem).opened == (0,)
+
+
 def test_already_requested_nodes_are_filled_first() -> None:
     item = Item(request=(2,), count=5, node_classes=frozenset(), bin_types=(0,))
     problem = Problem(items=(item,), bin_types=(BinType(free=(10,)),), opened=(0, 0))

@@ -191,8 +191,10 @@ def test_fenced_node_serves_again_if_it_completes_a_workload(available: int, fat
     assert verdicts["a002"].verdict is fate
 
 
-def sizing_of_refused(refused: tuple[RefusedPods, ...], left: ConversionBudget) -> Sizing:
-    conf, limits = config(), tree(dev=size(0, 0), gpu=size(0, 0))
+def sizing_of_refused(
+    refused: tuple[RefusedPods, ...], left: ConversionBudget, **settings: Any
+) -> Sizing:
+    conf, limits = config(**settings), tree(dev=size(0, 0), gpu=size(0, 0))
     facts = demand((), conf, limits, refused=refused)
     together = msgspec.structs.replace(facts, workloads=refused)
     return size_queues(conf, together, limits, node_supply(), left)
@@ -226,6 +228,27 @@ def test_workload_after_many_incomplete_ones_is_completed(
     assert granted(sizing) == 3
     assert len(sizing.of(DEV).incomplete) == 301
     assert "needs 6 of type a; 3 can be lent" in sizing.of(DEV).incomplete["dev/job299"]
+
+
+def test_last_workload_that_cannot_be_packed_stops_none_before_it() -> None:
+    """Each needs a node of its own, although the sum of their requests would fit on four."""
+    jobs = tuple(Job(2, request=size(45, 8 + number / 1000)) for number in range(5))
+    sizing = sizing_of(jobs, budget(batch={"a": 4}))
+    assert granted(sizing) == 4 and list(sizing.of(DEV).incomplete) == ["dev/job4"]
+
+
+def test_workloads_that_cannot_be_packed_rule_out_none_of_another_queue() -> None:
+    """Two nodes hold four of the five pods of each in `gpu`, although their sum would fit."""
+    namespaces = {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "a", priority=9)}
+    sets = tuple(Job(2 + number % 2, 0, "gpu", size(45, 8 + number / 1000)) for number in range(40))
+    pairs = tuple(
+        msgspec.structs.replace(item, workload=item.workload.replace("dev/", "gpu/"))
+        for item in in_pairs(refused_by(sets, False))
+    )
+    small = refused_by((Job(5, request=size(45, 8)), Job(16)), False)
+    refused = (*pairs, *small)
+    sizing = sizing_of_refused(refused, budget(batch={"a": 2}), namespaces=namespaces)
+    assert granted(sizing) >= 1 and granted(sizing, GPU) == 0
 
 
 def test_misfits_use_up_no_trials() -> None:

@@ -48,6 +48,7 @@ LENT, LEDGER_1, LEDGER_2 = written(TWO), FIRST.ledger, TWO.ledger
 KILLED = plan_quota(LENT, LEDGER_2, wants())
 """The return of both nodes. A run that was killed has saved its record, and has perhaps not written
 it."""
+WITH_SERVICES = plan_quota(quota({**HARD, "services": "5"}), NOTHING, wants("a1", "a2"))
 TEXT_1 = FIRST.annotation
 
 
@@ -113,6 +114,10 @@ ROWS: dict[str, tuple[ResourceQuota, QuotaLedger | None, str]] = {
     ),
     "administrator-adds-twenty": (
         replace(LENT, hard={**LENT.hard, "requests.cpu": "228"}), LEDGER_2, "228",
+    ),
+    "limit-that-nodes-do-not-raise-is-edited": (
+        replace(written(WITH_SERVICES), hard={**WITH_SERVICES.hard, "services": "9"}),
+        WITH_SERVICES.ledger, "208",
     ),
     "key-added": (replace(LENT, hard={**LENT.hard, "pods": "20"}), LEDGER_2, "208"),
     "key-removed": (replace(LENT, hard={"requests.cpu": "208"}), LEDGER_2, "208"),
