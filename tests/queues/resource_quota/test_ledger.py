@@ -306,8 +306,8 @@ LOST_BEFORE_A_RETURN = [
 def test_write_without_nodes_restores_the_object(
     hard: dict[str, str], steps: list[tuple[str, str, frozenset[str]]]
 ) -> None:
-    """If the ledger was lost, dnm may ask an administrator, but it never writes a wrong limit. Here
-    only one of two instances lends then: the other one cannot know what the first has added."""
+    """If the ledger was lost, dnm may ask an administrator, but it never writes a wrong limit. In
+    such a sequence only one instance lends: another one cannot know what the first has added."""
     if any(action == "lose" for action, _, _ in steps):
         steps = [(action, instance and "prod", nodes) for action, instance, nodes in steps]
     machine = Machine(hard)
