@@ -26,6 +26,12 @@ from tests.plan.worlds import BIG, SMALL, World, pods
 from tests.queues.mixed import TROUBLES, MixedSite, Trouble
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the pauses short in which dnm waits for an API server that refuses."""
+    monkeypatch.setattr("dnm.kube.session._FIRST_PAUSE", 0.01)
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Sandbox, Sandbox]]:
     clusters = [Sandbox(tmp_path / name).start() for name in ("troubled", "quiet")]

@@ -227,8 +227,11 @@ def test_admitted_placeholders_keep_no_node(sandbox: Sandbox, tmp_path: Path) ->
     assert site.lent() == []
 
 
-def test_unreadable_priority_class_is_no_answer(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_unreadable_priority_class_is_no_answer(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """dnm does not know whether the refused pods are placeholders. It lends and returns nothing."""
+    monkeypatch.setattr("dnm.kube.session._FIRST_PAUSE", 0.01)
     course, site = a_course(sandbox, tmp_path, "low")
     course.scale(10)
     course.sync()
